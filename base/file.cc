@@ -1,0 +1,89 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+namespace nightsweep {
+
+void FileDescriptor::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+FileDescriptor open_for_reading(const std::string& path, ErrorKind kind) {
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) fail_errno(kind, errno, path);
+  return fd;
+}
+
+std::string read_whole_file(const std::string& path, ErrorKind kind) {
+  FileDescriptor fd = open_for_reading(path, kind);
+  std::string content;
+  constexpr size_t kPiece = 1 << 16;
+  for (;;) {
+    size_t old_size = content.size();
+    content.resize(old_size + kPiece);
+    ssize_t n = ::read(fd.value(), content.data() + old_size, kPiece);
+    if (n < 0 && errno != EINTR) fail_errno(kind, errno, path);
+    content.resize(old_size + static_cast<size_t>(n < 0 ? 0 : n));
+    if (n == 0) return content;
+  }
+}
+
+void write_fully(int fd, std::string_view data, const std::string& path) {
+  while (!data.empty()) {
+    ssize_t n = ::write(fd, data.data(), data.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno(ErrorKind::storage, errno, path);
+    data.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), temporary_path_(path_ + ".partial." + std::to_string(::getpid())) {
+  fd_ = FileDescriptor(
+      ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd_.is_open()) fail_errno(ErrorKind::storage, errno, temporary_path_);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_.is_open()) ::unlink(temporary_path_.c_str());
+}
+
+void AtomicFile::write(std::string_view data) {
+  constexpr size_t kBuffer = 1 << 20;
+  buffer_ += data;
+  if (buffer_.size() >= kBuffer) flush();
+}
+
+void AtomicFile::flush() {
+  write_fully(fd_.value(), buffer_, temporary_path_);
+  buffer_.clear();
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (::fsync(fd_.value()) != 0) fail_errno(ErrorKind::storage, errno, temporary_path_);
+  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+    fail_errno(ErrorKind::storage, errno, path_);
+  }
+  fd_.close();
+  // The rename is durable only once the folder is.
+  std::string folder = std::filesystem::path(path_).parent_path().string();
+  FileDescriptor directory(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY));
+  if (directory.is_open()) ::fsync(directory.value());
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  struct stat first {};
+  struct stat second {};
+  return ::stat(a.c_str(), &first) == 0 && ::stat(b.c_str(), &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,71 @@
+// Files with an owner, and the two things everybody does with them: read whole, write at once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace nightsweep {
+
+// Owns a POSIX descriptor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() { close(); }
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    if (this != &other) {
+      close();
+      fd_ = other.release();
+    }
+    return *this;
+  }
+
+  int value() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  int release() {
+    int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void close();
+
+ private:
+  int fd_ = -1;
+};
+
+// Throws Error(kind) that names the path.
+FileDescriptor open_for_reading(const std::string& path, ErrorKind kind);
+std::string read_whole_file(const std::string& path, ErrorKind kind);
+
+// Writes all of `data` or throws Error(storage).
+void write_fully(int fd, std::string_view data, const std::string& path);
+
+// A file that appears complete and at once: written beside `path`, synced, renamed, and the
+// folder synced. Without commit() nothing stays behind.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view data);  // buffered
+  void commit();
+
+ private:
+  void flush();
+
+  std::string path_;
+  std::string temporary_path_;
+  FileDescriptor fd_;
+  std::string buffer_;
+};
+
+// Whether both name the same file (same device and inode); false when one is missing.
+bool is_same_file(const std::string& a, const std::string& b);
+
+}  // namespace nightsweep

@@ -1,0 +1,65 @@
+// From logits to the next token.
+//
+// Order of operations as vLLM has it: logit bias and min_tokens, repetition, frequency and
+// presence penalties, greedy if the temperature is 0, else temperature, min_p, top_k, top_p, draw.
+// A draw depends on (seed, choice, position) alone: random numbers come from Philox 4x32-10
+// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace nightsweep {
+
+struct SamplingParams {
+  double temperature = 1.0;  // 0: greedy, lowest id on a tie
+  double top_p = 1.0;
+  double min_p = 0.0;
+  int64_t top_k = 0;                // 0 or -1: off
+  double repetition_penalty = 1.0;  // prompt and answer
+  double frequency_penalty = 0.0;   // answer only
+  double presence_penalty = 0.0;    // answer only
+  std::vector<std::pair<uint32_t, float>> logit_bias;
+  int64_t seed = 0;
+  uint32_t choice = 0;
+};
+
+struct TokenLogprob {
+  uint32_t token = 0;
+  float logprob = 0;  // natural log, softmax over the whole vocabulary of the raw logits
+};
+
+struct Sample {
+  uint32_t token = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;  // best first, lower id first on a tie
+};
+
+// What the sampler knows of a sequence.
+struct SampleContext {
+  std::span<const uint32_t> prompt;
+  std::span<const uint32_t> answer;  // tokens generated so far; its size is the position
+  std::span<const uint32_t> banned;  // ids that may not be drawn now (min_tokens, ignore_eos)
+  uint32_t n_top_logprobs = 0;
+  bool wants_logprob = false;
+};
+
+// logits: (n_vocab), raw; not changed. Keeps scratch memory between calls; one object a thread.
+// Throws LogitsError when the logits hold NaN or no finite value.
+class Sampler {
+ public:
+  explicit Sampler(uint32_t n_vocab);
+  Sample
+  sample(std::span<const float> logits, const SamplingParams& params, const SampleContext& context);
+  // The logprob of a token that is already known (echo, resumed answers).
+  Sample score(std::span<const float> logits, uint32_t token, uint32_t n_top_logprobs);
+
+ private:
+  std::vector<float> work_;
+  std::vector<uint32_t> counts_;
+  std::vector<uint32_t> order_;
+};
+
+}  // namespace nightsweep

@@ -1,0 +1,99 @@
+// WeightStream: makes the slices of a sweep appear in the device's memory, one after another.
+//
+//   file extent ──O_DIRECT, io_uring──> byte ring ──> operators read it where it lies
+//   resident slices: read and packed once at the start; no traffic after that
+//
+// Resident and streamed slices are interleaved over the depth of the model, so that the disk
+// reads all the time while resident slices compute. The ring is a ring of bytes in the order of
+// the sweep; reading ahead goes on over the end of a sweep into the next one.
+//
+// acquire() is called by one thread, in the order of the plan; a loader thread fills the ring.
+// A lease's space is given back when it ends; leases end in the order in which they were taken.
+// A failed read (I/O error, end of file, file changed) is raised from acquire() as
+// Error(storage) or Error(model) with file, offset and reason.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/weights.h"
+#include "kernels/device.h"
+
+namespace nightsweep {
+
+struct StreamOptions {
+  uint64_t resident_bytes = 0;  // for packed resident slices; at least streamable_bytes: all
+  uint64_t ring_bytes = 0;      // at least twice the largest slice, unless all is resident
+  double disk_rate = 0;         // throttle in bytes a second; 0: none
+  // "auto", "uring" (io_uring with O_DIRECT) or "pread" (threads); auto says aloud when it falls
+  // back, and a forced one that does not work is Error(device).
+  std::string source = "auto";
+};
+
+struct StreamStats {
+  uint64_t resident_bytes = 0;  // packed, in memory
+  uint64_t streamed_bytes = 0;  // read through the ring so far
+  uint64_t sweeps = 0;
+  double wait_s = 0;              // time acquire() spent waiting for the disk
+  double read_busy_s = 0;         // time in which at least one read was in flight
+  double measured_disk_rate = 0;  // bytes a second, measured at the start; 0: not measured
+  std::string source;  // "io_uring O_DIRECT", "pread O_DIRECT", "pread buffered", "resident"
+};
+
+class WeightStream {
+ public:
+  // The matrices of a slice, in the order of its extents. Ends the lease when destroyed.
+  class Lease {
+   public:
+    Lease(WeightStream* stream, uint32_t slice) : stream_(stream), slice_(slice) {}
+    ~Lease();
+    Lease(Lease&& other) noexcept : stream_(other.stream_), slice_(other.slice_) {
+      other.stream_ = nullptr;
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Lease& operator=(Lease&&) = delete;
+    const std::vector<MatrixView>& matrices() const;
+
+   private:
+    WeightStream* stream_;
+    uint32_t slice_;
+  };
+
+  // Fills the resident part before it returns. `model`, `plan` and `device` must outlive it.
+  static std::unique_ptr<WeightStream> open(
+      const GgufModel& model,
+      const WeightPlan& plan,
+      Device& device,
+      const StreamOptions& options);
+  virtual ~WeightStream() = default;
+
+  // REQUIRES: slices are acquired in the order 0, 1, ..., n-1, 0, 1, ...
+  virtual Lease acquire(uint32_t slice) = 0;
+  virtual StreamStats stats() const = 0;
+
+ protected:
+  friend class Lease;
+  virtual const std::vector<MatrixView>& matrices(uint32_t slice) const = 0;
+  virtual void release(uint32_t slice) = 0;
+};
+
+// Small reads outside the sweep (embedding rows, norms), straight from the file, past the page
+// cache where the file system allows. Thread-compatible.
+class TensorReader {
+ public:
+  explicit TensorReader(const GgufModel& model);
+  ~TensorReader();
+  // Reads bytes [offset, offset + size) of the tensor's data.
+  void read(const GgufTensor& tensor, uint64_t offset, uint64_t size_bytes, std::byte* out);
+  // Rows `ids` of a matrix, one after another; many reads in flight.
+  void read_rows(const GgufTensor& tensor, std::span<const uint32_t> ids, std::byte* out);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace nightsweep

@@ -1,0 +1,107 @@
+// What a job is: one request of a batch file, its parameters, and its answer. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+
+namespace nightsweep {
+
+enum class Endpoint { chat, completions };
+const char* endpoint_url(Endpoint endpoint);  // "/v1/chat/completions"
+
+// OpenAI's error object.
+struct ApiError {
+  int status_code = 400;
+  std::string message;
+  std::string type = "invalid_request_error";
+  std::string param;  // empty: null
+  std::string code;   // empty: null
+};
+
+struct Parameters {
+  double temperature = 1.0;
+  double top_p = 1.0;
+  double min_p = 0.0;
+  int64_t top_k = 0;
+  double repetition_penalty = 1.0;
+  double frequency_penalty = 0.0;
+  double presence_penalty = 0.0;
+  std::vector<std::pair<uint32_t, double>> logit_bias;
+  int64_t seed = 0;                   // always set: drawn at submit where the line has none
+  std::optional<int64_t> max_tokens;  // none: the rest of the context
+  int64_t min_tokens = 0;
+  bool ignore_eos = false;
+  std::vector<std::string> stop;
+  std::vector<int64_t> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+  int64_t n = 1;
+  bool logprobs = false;
+  int64_t top_logprobs = 0;
+  bool echo = false;  // completions
+};
+
+using TokenIds = std::vector<uint32_t>;
+using Prompt = std::variant<std::string, TokenIds>;
+
+struct Job {
+  std::string custom_id;
+  uint64_t line = 0;  // of the file, from 1
+  Endpoint endpoint = Endpoint::chat;
+  std::string model;          // as the line has it; may be empty
+  Json messages;              // chat: array as given, text parts joined
+  Json chat_template_kwargs;  // chat: object or null
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  std::vector<Prompt> prompts;  // completions: one or more
+  bool add_special_tokens = true;
+  Parameters parameters;
+  std::vector<std::string> ignored;  // fields that were accepted and have no effect
+};
+
+struct AnswerLogprob {
+  std::string token_bytes;
+  double logprob = 0;
+  bool is_null = false;                             // the first prompt token has none
+  std::vector<std::pair<std::string, double>> top;  // bytes, logprob
+};
+
+struct Choice {
+  uint32_t index = 0;
+  std::string text;
+  std::string finish_reason;            // "stop" or "length"
+  std::vector<AnswerLogprob> logprobs;  // if asked for
+};
+
+struct Usage {
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;
+};
+
+struct Timings {
+  double queued_s = 0;
+  double prefill_s = 0;
+  double decode_s = 0;
+  double first_token_s = 0;
+  uint64_t sweeps = 0;
+  uint32_t attempts = 0;
+  double tokens_per_s = 0;
+};
+
+struct Answer {
+  std::vector<Choice> choices;
+  Usage usage;
+  Timings timings;
+  int64_t seed = 0;
+  std::string model;  // as the line named it, else the model's name
+  std::string model_fingerprint;
+  int64_t created_unix_s = 0;
+};
+
+}  // namespace nightsweep

@@ -1,0 +1,185 @@
+// Device: memory and operators of one backend. Shapes and numbers, no models.
+//
+// An operator takes row-major float32 activations, last dimension contiguous, in memory of the
+// device, and queues its work in order; on the CPU it has run when the call returns. Calls come
+// from one thread. Allocation happens before the first step, never inside one.
+//
+// THE CONTRACT OF BATCH INVARIANCE. The bits of an output row depend on that row's inputs alone:
+//   1. one order of summation along the inner dimension, set by the weight's type and shape,
+//      never by the number of rows, threads, slices, or by timing;
+//   2. the layout in which a weight stands (file or packed) and the cut of a matrix into slices
+//      of rows change no bit;
+//   3. attention walks the KV pages by absolute position and merges them in that order, so chunks
+//      of a prefill agree with each other and with decoding;
+//   4. scales of rounded activations come from the row alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/quant.h"
+
+namespace nightsweep {
+
+// exact: float32 activations and sums, the yardstick; the same bits on every CPU.
+// fast: the device's best arithmetic; on the CPU activations rounded to 8 bits in blocks of 32.
+enum class MathMode { exact, fast };
+
+enum class WeightLayout {
+  file,    // rows of blocks, as in the GGUF file
+  packed,  // the device's own order, made by Device::pack; the same number of bytes or more
+};
+
+// Rows [first, first + n_rows) of a weight matrix; y_o is the dot product of row o with x.
+struct MatrixView {
+  QuantType type = QuantType::f32;
+  WeightLayout layout = WeightLayout::file;
+  uint32_t n_rows = 0;  // outputs
+  uint32_t n_cols = 0;  // inputs
+  const std::byte* data = nullptr;
+};
+
+// Slices of a matrix begin at multiples of this many rows, so that packed panels are never cut.
+inline constexpr uint32_t kPanelRows = 16;
+
+// One matrix applied to the current input: out[r][column + o] = x[r] . w[o] (+ bias[o]).
+struct LinearPart {
+  MatrixView weight;
+  const float* bias = nullptr;  // (weight.n_rows) or null
+  float* out = nullptr;         // (rows, out_stride)
+  uint32_t out_stride = 0;      // floats a row of `out`
+  uint32_t out_column = 0;      // where output 0 of this slice goes
+  bool accumulate = false;      // add to `out` in place of setting it
+};
+
+enum class KvType { f32, f16, q8_0 };
+
+// Shape of the keys and values of one layer. A page holds kKvPageTokens consecutive positions of
+// one sequence, the first a multiple of kKvPageTokens. The order inside is the device's.
+inline constexpr uint32_t kKvPageTokens = 64;
+struct KvShape {
+  KvType type = KvType::f16;
+  uint32_t n_kv_heads = 0;
+  uint32_t head_dim = 0;  // of keys and of values
+};
+
+// The pages of one layer: page p begins at pages + p * page_bytes.
+struct KvLayer {
+  KvShape shape;
+  std::byte* pages = nullptr;
+  size_t page_bytes = 0;
+};
+
+// The rows of a step. Rows of one sequence stand together, positions rising by one.
+struct StepRows {
+  std::span<const uint32_t> positions;  // (rows)
+  std::span<const uint32_t> sequences;  // (rows) index into page_tables
+  std::span<const std::span<const uint32_t>>
+      page_tables;  // page numbers of each sequence, by position
+  uint32_t count() const { return static_cast<uint32_t>(positions.size()); }
+};
+
+struct RopeShape {
+  uint32_t n_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t n_rot = 0;       // dimensions that turn; the rest passes
+  bool half_split = false;  // pairs (j, j + n_rot/2) in place of (2j, 2j + 1)
+  // (n_rot / 2) radians a position, all scalings already in it
+  std::span<const double> frequencies;
+  float magnitude = 1.0F;  // factor on cos and sin
+};
+
+// Owns memory of a device; aligned to 4096 bytes, so that O_DIRECT may read into it.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual std::byte* data() = 0;
+  virtual size_t size_bytes() const = 0;
+  float* floats() { return reinterpret_cast<float*>(data()); }
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // "cpu, AVX-512 VNNI, 2 threads, fast": for people.
+  virtual std::string description() const = 0;
+  // Changes whenever the bits may change: backend, arithmetic, version of the kernels. Part of
+  // the identity of a checkpoint.
+  virtual std::string kernel_version() const = 0;
+
+  // Throws Error(device) that says what was asked and which option to change.
+  virtual std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) = 0;
+
+  // Bytes that pack() writes for a matrix or slice of this shape.
+  virtual size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) const = 0;
+  // file layout -> packed layout. Must not overlap.
+  virtual void pack(const MatrixView& file, std::byte* packed) = 0;
+  // Bytes of one page of one layer.
+  virtual size_t kv_page_bytes(const KvShape& shape) const = 0;
+
+  // Room for operators of up to this shape; call once before the first step.
+  virtual void reserve(uint32_t max_rows, uint32_t max_cols) = 0;
+
+  // out[r] = table row ids[r], dequantized. out: (ids.size(), table.n_cols)
+  virtual void embed(const MatrixView& table, std::span<const uint32_t> ids, float* out) = 0;
+
+  // out[r][i] = x[r][i] / sqrt(mean(x[r]^2) + epsilon) * weight[i]. x, out: (rows, dim), may be
+  // the same.
+  virtual void rms_norm(
+      const float* x,
+      const float* weight,
+      float epsilon,
+      uint32_t rows,
+      uint32_t dim,
+      float* out) = 0;
+
+  // Sets the input of the linear() calls that follow: (rows, n_cols). In fast it is rounded here,
+  // once for all matrices and slices. `x` must stay unchanged until the next set_input().
+  virtual void set_input(const float* x, uint32_t rows, uint32_t n_cols) = 0;
+  // Applies all parts to the current input. Every weight byte is read once for all rows.
+  virtual void linear(std::span<const LinearPart> parts) = 0;
+
+  // Turns x in place: (rows, n_heads, head_dim).
+  virtual void rope(const RopeShape& shape, std::span<const uint32_t> positions, float* x) = 0;
+
+  // Writes the rows' keys and values, both (rows, n_kv_heads, head_dim), into their pages.
+  virtual void
+  store_kv(const KvLayer& layer, const StepRows& rows, const float* k, const float* v) = 0;
+
+  // Causal attention of each row over positions 0..its own, of its own sequence.
+  // q, out: (rows, n_heads, head_dim); query head h reads KV head h / (n_heads / n_kv_heads).
+  virtual void attention(
+      const KvLayer& layer,
+      const StepRows& rows,
+      const float* q,
+      uint32_t n_heads,
+      float scale,
+      float* out) = 0;
+
+  // out = silu(gate) * up; all (count). May be in place.
+  virtual void swiglu(const float* gate, const float* up, size_t count, float* out) = 0;
+
+  // out[i] = x[rows[i]]; x: (*, dim), out: (rows.size(), dim)
+  virtual void
+  gather_rows(const float* x, std::span<const uint32_t> rows, uint32_t dim, float* out) = 0;
+
+  // Waits for all that was queued; then results may be read by the host.
+  virtual void synchronize() = 0;
+};
+
+struct CpuOptions {
+  MathMode math = MathMode::fast;
+  uint32_t n_threads = 0;  // 0: as many as the process may run on
+  // For tests: "generic", "avx2", "avx512"; empty: the best this CPU has. Throws Error(device)
+  // when the CPU cannot run it.
+  std::string instruction_set;
+};
+
+std::unique_ptr<Device> make_cpu_device(const CpuOptions& options);
+
+}  // namespace nightsweep

@@ -1,0 +1,58 @@
+#include "base/json.h"
+
+#include <gtest/gtest.h>
+
+namespace nightsweep {
+namespace {
+
+std::string error_of(std::string_view text) {
+  try {
+    Json::parse(text);
+  } catch (const JsonError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Json, objects_keep_the_order_of_their_text) {
+  const char* text = R"({"z":1,"a":[true,null,"x"],"m":{"b":2,"a":1.5}})";
+  EXPECT_EQ(Json::parse(text).dump(), text);
+}
+
+TEST(Json, a_repeated_key_is_refused_at_any_depth) {
+  EXPECT_NE(error_of(R"({"a":1,"a":2})").find("\"a\" stands twice"), std::string::npos);
+  EXPECT_NE(error_of(R"([{"b":{"a":1,"c":2,"a":2}}])").find("\"a\" stands twice"), std::string::npos);
+  EXPECT_EQ(error_of(R"({"a":{"a":1},"b":{"a":1}})"), "");
+}
+
+TEST(Json, what_is_not_json_is_refused) {
+  for (const char* text :
+       {"NaN", "Infinity", "-Infinity", "1e400", "01", "+1", "'a'", "{a:1}", "[1,]", "{\"a\":1,}", "[1] 2",
+        "\"\t\"", "\"a\nb\"", "\"\\ud800\"", "\"\\udc00x\"", "\"\\x\"", "\"\xff\"", "\"\xc0\x80\"",
+        "\"\xed\xa0\x80\"", "", " ", "{", "tru"}) {
+    EXPECT_NE(error_of(text), "") << text;
+  }
+}
+
+TEST(Json, an_escaped_nul_and_a_surrogate_pair_are_text) {
+  EXPECT_EQ(Json::parse(R"("a\u0000b")").as_string(), std::string("a\0b", 3));
+  EXPECT_EQ(Json::parse(R"("\ud83d\ude00")").as_string(), "\xF0\x9F\x98\x80");
+}
+
+TEST(Json, integers_may_be_written_as_doubles) {
+  int64_t value = 0;
+  EXPECT_TRUE(Json::parse("2.0").to_integer(value));
+  EXPECT_EQ(value, 2);
+  EXPECT_TRUE(Json::parse("1e2").to_integer(value));
+  EXPECT_EQ(value, 100);
+  EXPECT_FALSE(Json::parse("2.5").to_integer(value));
+  EXPECT_FALSE(Json::parse("1e19").to_integer(value));
+}
+
+TEST(Json, deep_nesting_is_an_error_and_not_a_crash) {
+  std::string deep(100000, '[');
+  EXPECT_NE(error_of(deep).find("nested deeper"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nightsweep

@@ -96,6 +96,8 @@ class GgufModel {
   // Reads heads and a few samples of the data. Throws Error(model): not there, damaged, a file of
   // the set missing or foreign.
   static GgufModel open(const std::string& path);
+  // From a head alone: no fingerprint, and read_tensor() finds no data.
+  static GgufModel from_head(const std::string& name, GgufHead head, uint64_t file_bytes);
 
   const std::vector<std::string>& paths() const { return paths_; }
   const std::vector<uint64_t>& file_bytes() const { return file_bytes_; }
@@ -118,6 +120,9 @@ class GgufModel {
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find_tensor(std::string_view name) const;
+  // Bytes [offset, offset + out.size()) of a tensor, by a plain read: for small tensors and for
+  // looking at one. The weights of a run come through WeightStream. Throws Error(model).
+  void read_tensor(const GgufTensor& tensor, uint64_t offset, std::span<std::byte> out) const;
   // The first file: how messages about this model begin.
   const std::string& name() const { return paths_.front(); }
 

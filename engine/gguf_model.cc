@@ -252,6 +252,18 @@ GgufModel GgufModel::open(const std::string& path) {
   return model;
 }
 
+GgufModel GgufModel::from_head(const std::string& name, GgufHead head, uint64_t file_bytes) {
+  GgufModel model;
+  model.add_file(name, std::move(head), file_bytes);
+  return model;
+}
+
+void GgufModel::read_tensor(const GgufTensor& tensor, uint64_t offset, std::span<std::byte> out)
+    const {
+  const std::string& path = paths_[tensor.file];
+  read_at(open_for_reading(path, ErrorKind::model), path, tensor.offset + offset, out);
+}
+
 const GgufValue* GgufModel::find(std::string_view key) const {
   auto entry = key_index_.find(key);
   return entry == key_index_.end() ? nullptr : &keys_[entry->second].second;

@@ -47,7 +47,8 @@ class UringReader final : public FileReader {
   UringReader(FileSet files, const io_uring& ring, uint32_t depth)
       : FileReader(std::move(files), "io_uring O_DIRECT", kDirectAlignment, depth), ring_(ring) {
     std::vector<int> fds;
-    for (uint32_t file = 0; file < files_.size(); ++file) fds.push_back(files_.fd(file));
+    for (uint32_t file = 0; file < files_.size(); ++file)
+      fds.push_back(files_.fd(file));
     has_registered_files_ =
         io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size())) == 0;
   }
@@ -58,7 +59,8 @@ class UringReader final : public FileReader {
     // Closing the ring alone does not wait for the kernel to stop writing. A failure here ends the
     // program: memory that is still being written to must not be given back.
     std::vector<FileReadEnd> ended;
-    while (n_in_flight_ > 0) wait(ended);
+    while (n_in_flight_ > 0)
+      wait(ended);
     io_uring_queue_exit(&ring_);
   }
 
@@ -66,8 +68,7 @@ class UringReader final : public FileReader {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     if (entry == nullptr) fail(ErrorKind::internal, "io_uring: more reads than the queue is deep");
     const int fd = has_registered_files_ ? static_cast<int>(read.file) : files_.fd(read.file);
-    io_uring_prep_read(
-        entry, fd, read.into, static_cast<unsigned>(read.size_bytes), read.offset);
+    io_uring_prep_read(entry, fd, read.into, static_cast<unsigned>(read.size_bytes), read.offset);
     if (has_registered_files_) entry->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(entry, read.tag);
     ++n_in_flight_;
@@ -114,7 +115,8 @@ class PreadReader final : public FileReader {
     }
     threads_.reserve(depth);
     try {
-      for (uint32_t i = 0; i < depth; ++i) threads_.emplace_back([this] { work(); });
+      for (uint32_t i = 0; i < depth; ++i)
+        threads_.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {
       stop();
       fail(
@@ -149,7 +151,8 @@ class PreadReader final : public FileReader {
       is_stopping_ = true;
     }
     work_is_there_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads_)
+      thread.join();
   }
 
   void work() {
@@ -220,7 +223,8 @@ FileSet FileSet::open(
 }
 
 void FileSet::check_unchanged() const {
-  for (uint32_t file = 0; file < files_.size(); ++file) check_unchanged(file);
+  for (uint32_t file = 0; file < files_.size(); ++file)
+    check_unchanged(file);
 }
 
 void FileSet::check_unchanged(uint32_t file) const {
@@ -251,8 +255,7 @@ uint64_t FileSet::current_bytes(uint32_t file) const {
 std::unique_ptr<FileReader> open_file_reader(const FileReaderOptions& options) {
   const bool is_forced = options.source == "uring";
   if (options.source != "auto" && options.source != "uring" && options.source != "pread") {
-    fail(
-        ErrorKind::usage, "source: expected auto, uring or pread, found \"{}\"", options.source);
+    fail(ErrorKind::usage, "source: expected auto, uring or pread, found \"{}\"", options.source);
   }
   const auto say = [&](const std::string& text) {
     log_text(options.warns ? LogLevel::warning : LogLevel::debug, text);

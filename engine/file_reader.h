@@ -1,7 +1,8 @@
 // FileReader: raw reads of a model's files, many in flight, past the page cache.
 //
 // Two ways behind one interface: io_uring with O_DIRECT, and a pool of threads that call pread. A
-// reader reports what the kernel reported (short reads, errors); ReadQueue makes whole ranges of it.
+// reader reports what the kernel reported (short reads, errors); ReadQueue makes whole ranges of
+// it.
 #pragma once
 
 #include <cstddef>

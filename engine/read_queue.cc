@@ -30,8 +30,7 @@ RateLimit::Clock::duration RateLimit::delay(uint64_t size_bytes, Clock::time_poi
   if (bytes_per_s_ <= 0) return {};
   if (!is_paid_) {
     const std::chrono::duration<double> price(static_cast<double>(size_bytes) / bytes_per_s_);
-    next_ = std::max(next_, now - kMaxCredit) +
-            std::chrono::duration_cast<Clock::duration>(price);
+    next_ = std::max(next_, now - kMaxCredit) + std::chrono::duration_cast<Clock::duration>(price);
     is_paid_ = true;
   }
   return std::max(Clock::duration::zero(), next_ - now);
@@ -39,7 +38,8 @@ RateLimit::Clock::duration RateLimit::delay(uint64_t size_bytes, Clock::time_poi
 
 ReadQueue::ReadQueue(FileReader& reader, double bytes_per_s, uint64_t piece_bytes)
     : reader_(reader), piece_bytes_(piece_bytes), rate_(bytes_per_s), slots_(reader.depth()) {
-  for (uint32_t slot = reader.depth(); slot > 0; --slot) free_slots_.push_back(slot - 1);
+  for (uint32_t slot = reader.depth(); slot > 0; --slot)
+    free_slots_.push_back(slot - 1);
 }
 
 ReadQueue::~ReadQueue() {
@@ -98,10 +98,11 @@ const std::vector<uint64_t>& ReadQueue::advance() {
   ended_.clear();
   reader_.wait(ended_);
   n_in_flight_ -= static_cast<uint32_t>(ended_.size());
-  if (n_in_flight_ == 0) {
-    busy_s_ += std::chrono::duration<double>(Clock::now() - busy_since_).count();
-  }
-  for (const FileReadEnd& end : ended_) finish(static_cast<uint32_t>(end.tag), end.result);
+  const Clock::time_point now = Clock::now();
+  busy_s_ += std::chrono::duration<double>(now - busy_since_).count();
+  busy_since_ = now;
+  for (const FileReadEnd& end : ended_)
+    finish(static_cast<uint32_t>(end.tag), end.result);
   return complete_;
 }
 

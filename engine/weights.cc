@@ -1,7 +1,10 @@
 #include "engine/weights.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/device.h"
@@ -129,6 +132,34 @@ WeightGroup add_group(
   std::move(slices.begin(), slices.end(), std::back_inserter(plan.slices));
   plan.streamable_bytes += total_bytes;
   return group;
+}
+
+std::vector<bool> spread_resident(const std::vector<uint64_t>& sizes_bytes, uint64_t budget_bytes) {
+  const uint64_t total_bytes = std::accumulate(sizes_bytes.begin(), sizes_bytes.end(), uint64_t{0});
+  std::vector<bool> is_resident(sizes_bytes.size(), false);
+  if (total_bytes == 0) return is_resident;
+  const double share =
+      std::min(1.0, static_cast<double>(budget_bytes) / static_cast<double>(total_bytes));
+  uint64_t left_bytes = budget_bytes;
+  const auto take = [&](size_t i) {
+    is_resident[i] = true;
+    left_bytes -= sizes_bytes[i];
+  };
+
+  // As a line is drawn on a grid: each piece adds its share of resident bytes, and a piece is taken
+  // when half of it is due.
+  double due_bytes = 0;
+  for (size_t i = 0; i < sizes_bytes.size(); ++i) {
+    const auto size_bytes = static_cast<double>(sizes_bytes[i]);
+    due_bytes += share * size_bytes;
+    if (due_bytes < size_bytes / 2 || sizes_bytes[i] > left_bytes) continue;
+    due_bytes -= size_bytes;
+    take(i);
+  }
+  for (size_t i = 0; i < sizes_bytes.size(); ++i) {
+    if (!is_resident[i] && sizes_bytes[i] <= left_bytes) take(i);
+  }
+  return is_resident;
 }
 
 }  // namespace nightsweep

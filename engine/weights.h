@@ -53,4 +53,8 @@ WeightGroup add_group(
     const std::vector<const GgufTensor*>& tensors,
     uint64_t max_slice_bytes);
 
+// Which of n pieces of these sizes are resident under a budget: spread evenly over their order, so
+// that what is not resident comes at an even pace, then filled up to the last piece that fits.
+std::vector<bool> spread_resident(const std::vector<uint64_t>& sizes_bytes, uint64_t budget_bytes);
+
 }  // namespace nightsweep

@@ -13,18 +13,18 @@
 // White space as Unicode defines it, for use inside brackets. PCRE2's own \s counts U+180E, which
 // the engine behind the published tokenizers does not.
 #define SPACE "\\p{Z}\\t-\\r\\x{85}"
-#define BLANKS                   \
-  "[" SPACE                      \
-  "]*[\\r\\n]+"                  \
-  "|[" SPACE "]+(?![^" SPACE     \
-  "])"                           \
+#define BLANKS               \
+  "[" SPACE                  \
+  "]*[\\r\\n]+"              \
+  "|[" SPACE "]+(?![^" SPACE \
+  "])"                       \
   "|[" SPACE "]+"
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CASED_WORD(tail)                                            \
-  "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" tail                 \
-  "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" tail
+#define CASED_WORD(tail)                                                                      \
+  "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" tail "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER \
+  "*" tail
 #define SYMBOLS " ?[^" SPACE "\\p{L}\\p{N}]+"
 
 namespace nightsweep {
@@ -37,18 +37,15 @@ constexpr std::string_view kGpt2 =
     "| ?\\p{L}+"
     "| ?\\p{N}+"
     "|" SYMBOLS "|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+";
-constexpr std::string_view kLlama3 =
-    CONTRACTION
+constexpr std::string_view kLlama3 = CONTRACTION
     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
     "|\\p{N}{1,3}"
     "|" SYMBOLS "[\\r\\n]*|" BLANKS;
-constexpr std::string_view kQwen2 =
-    CONTRACTION
+constexpr std::string_view kQwen2 = CONTRACTION
     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
     "|\\p{N}"
     "|" SYMBOLS "[\\r\\n]*|" BLANKS;
-constexpr std::string_view kQwen35 =
-    CONTRACTION
+constexpr std::string_view kQwen35 = CONTRACTION
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+"
     "|\\p{N}"
     "| ?[^" SPACE "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" BLANKS;
@@ -62,7 +59,8 @@ constexpr std::string_view kGpt4o =
     "|" SYMBOLS "[\\r\\n/]*|" BLANKS;
 constexpr std::string_view kOneDigit = "\\p{N}";
 constexpr std::string_view kThreeDigits = "\\p{N}{1,3}";
-constexpr std::string_view kChineseAndKana = "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+";
+constexpr std::string_view kChineseAndKana =
+    "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+";
 constexpr std::string_view kDeepseekV3 =
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
@@ -159,9 +157,8 @@ struct PreTokenizer::Pattern {
   void split(std::string_view text, std::vector<std::string_view>& pieces) const;
 };
 
-void PreTokenizer::Pattern::split(
-    std::string_view text,
-    std::vector<std::string_view>& pieces) const {
+void PreTokenizer::Pattern::split(std::string_view text, std::vector<std::string_view>& pieces)
+    const {
   const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
       pcre2_match_data_create(1, nullptr));
   const std::unique_ptr<pcre2_match_context, MatchContextDeleter> context(
@@ -221,7 +218,8 @@ void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& p
         const std::vector<std::string_view> coarse(
             pieces.begin() + static_cast<ptrdiff_t>(first), pieces.end());
         pieces.resize(first);
-        for (std::string_view piece : coarse) patterns_[i]->split(piece, pieces);
+        for (std::string_view piece : coarse)
+          patterns_[i]->split(piece, pieces);
       }
       text.remove_prefix(n_valid);
     } else {

@@ -1,10 +1,8 @@
 #include "engine/token_data.h"
 
 #include <array>
-#include <limits>
 
 #include "base/error.h"
-#include "base/log.h"
 
 namespace nightsweep {
 
@@ -32,15 +30,13 @@ values_of(const GgufModel& model, std::string_view key, const GgufArray& array, 
   return *values;
 }
 
-std::vector<std::string>
-find_strings(const GgufModel& model, std::string_view key) {
+std::vector<std::string> find_strings(const GgufModel& model, std::string_view key) {
   const GgufArray* array = model.find_array(key);
   if (array == nullptr || array->size() == 0) return {};
   return values_of<std::vector<std::string>>(model, key, *array, "strings");
 }
 
-void check_length(
-    const GgufModel& model, std::string_view key, size_t n_found, size_t n_tokens) {
+void check_length(const GgufModel& model, std::string_view key, size_t n_found, size_t n_tokens) {
   if (n_found == n_tokens) return;
   fail(
       ErrorKind::model, "{}: {}: expected one value for each of the {} tokens, found {}",
@@ -54,9 +50,7 @@ std::vector<float> find_scores(const GgufModel& model, size_t n_tokens) {
   std::vector<float> scores;
   scores.reserve(n_tokens);
   for (double score : values_of<std::vector<double>>(model, kScores, *array, "floats")) {
-    // A NaN has no place in an order: it stands behind everything.
-    scores.push_back(
-        score == score ? static_cast<float>(score) : -std::numeric_limits<float>::infinity());
+    scores.push_back(static_cast<float>(score));
   }
   return scores;
 }

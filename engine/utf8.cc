@@ -19,7 +19,8 @@ size_t ascii_prefix(std::string_view text) {
   while (n + sizeof(uint64_t) <= text.size() && (load_word(text.data() + n) & kHighBits) == 0) {
     n += sizeof(uint64_t);
   }
-  while (n < text.size() && static_cast<uint8_t>(text[n]) < 0x80) ++n;
+  while (n < text.size() && static_cast<uint8_t>(text[n]) < 0x80)
+    ++n;
   return n;
 }
 

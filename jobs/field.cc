@@ -47,7 +47,9 @@ bool Field::boolean() const {
 
 int64_t Field::integer(int64_t min, int64_t max) const {
   int64_t number = 0;
-  if (!value_->to_integer(number)) {
+  // The parser makes a double of an integer literal below -2^63, and that rounds to -2^63.
+  bool is_rounded = value_->is_double() && value_->as_double() == -0x1p63;
+  if (is_rounded || !value_->to_integer(number)) {
     refuse(
         value_->is_number() ? code::kInvalidValue : code::kInvalidType,
         integer_range_text(min, max));

@@ -81,7 +81,7 @@ class BatchingEngine final : public Engine {
       std::unique_ptr<Device> device,
       const EngineOptions& options)
       : gguf_(std::move(gguf)), device_(std::move(device)), kv_type_(options.kv_type) {
-    config_ = read_model_config(*gguf_, load_rope_freqs());
+    config_ = read_model_config(*gguf_);
     tokenizer_ = Tokenizer::from_gguf(*gguf_);
     check_vocabulary_size(*gguf_, config_);
     context_tokens_ = choose_context(*gguf_, config_, options.context_tokens);
@@ -101,12 +101,7 @@ class BatchingEngine final : public Engine {
          .max_slice_bytes = plan_.max_slice_bytes,
          .embedding_resident = plan_.embedding_resident});
     kv_ = std::make_unique<KvCache>(*device_, shape, config_.n_layers, plan_.n_kv_pages);
-    stream_ = WeightStream::open(
-        *gguf_, model_->weight_plan(), *device_,
-        {.resident_bytes = plan_.resident_bytes,
-         .ring_bytes = plan_.ring_bytes,
-         .disk_rate = options.disk_rate,
-         .source = options.source});
+    open_stream(options);
     scheduler_ = std::make_unique<Scheduler>(
         *kv_, Scheduler::Limits{
                   .max_sequences = plan_.max_sequences,
@@ -235,11 +230,15 @@ class BatchingEngine final : public Engine {
   }
 
  private:
-  std::vector<float> load_rope_freqs() const {
-    const GgufTensor* tensor = gguf_->find_tensor("rope_freqs.weight");
-    if (tensor == nullptr) return {};
-    TensorReader reader(*gguf_);
-    return load_host_floats(*tensor, reader);
+  void open_stream(const EngineOptions& options) {
+    const WeightPlan& weights = model_->weight_plan();
+    bool all_resident = plan_.ring_bytes == 0;
+    StreamOptions stream{
+        .resident_bytes = all_resident ? packed_bytes(weights, *device_) : plan_.resident_bytes,
+        .ring_bytes = all_resident ? 0 : std::max(plan_.ring_bytes, min_ring_bytes(weights)),
+        .disk_rate = options.disk_rate,
+        .source = options.source};
+    stream_ = WeightStream::open(*gguf_, weights, *device_, stream);
   }
 
   uint64_t kv_tokens() const { return static_cast<uint64_t>(plan_.n_kv_pages) * kKvPageTokens; }

@@ -51,11 +51,11 @@ uint64_t Model::scratch_bytes(const ModelConfig& config, const StepLimits& limit
 
 EmbeddingTable::EmbeddingTable(
     const GgufTensor& tensor,
-    const GgufModel& gguf,
+    TensorReader& reader,
     Device& device,
     uint32_t max_rows,
     bool resident)
-    : tensor_(tensor), device_(device), reader_(gguf), resident_(resident) {
+    : tensor_(tensor), device_(device), reader_(reader), resident_(resident) {
   view_ = {
       .type = static_cast<QuantType>(tensor.ggml_type),
       .layout = WeightLayout::file,
@@ -81,19 +81,13 @@ void EmbeddingTable::lookup(std::span<const uint32_t> ids, float* out) {
   device_.embed(view_, std::span<const uint32_t>(staging_ids_).first(ids.size()), out);
 }
 
-std::vector<float> load_host_floats(const GgufTensor& tensor, TensorReader& reader) {
-  std::vector<std::byte> bytes(tensor.size_bytes);
-  reader.read(tensor, 0, tensor.size_bytes, bytes.data());
-  std::vector<float> values(tensor.n_elems());
-  dequantize(static_cast<QuantType>(tensor.ggml_type), bytes.data(), values.data(), values.size());
-  return values;
-}
-
 std::unique_ptr<DeviceMemory>
 load_floats(const GgufTensor& tensor, TensorReader& reader, Device& device) {
-  std::vector<float> values = load_host_floats(tensor, reader);
-  auto memory = device.allocate(values.size() * sizeof(float));
-  std::copy(values.begin(), values.end(), memory->floats());
+  std::vector<std::byte> bytes(tensor.size_bytes);
+  reader.read(tensor, 0, tensor.size_bytes, bytes.data());
+  auto memory = device.allocate(tensor.n_elems() * sizeof(float));
+  dequantize(
+      static_cast<QuantType>(tensor.ggml_type), bytes.data(), memory->floats(), tensor.n_elems());
   return memory;
 }
 

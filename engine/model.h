@@ -11,6 +11,7 @@
 #include "engine/kv_cache.h"
 #include "engine/model_config.h"
 #include "engine/step.h"
+#include "engine/tensor_reader.h"
 #include "engine/weight_stream.h"
 #include "engine/weights.h"
 #include "kernels/device.h"
@@ -55,7 +56,7 @@ class EmbeddingTable {
  public:
   EmbeddingTable(
       const GgufTensor& tensor,
-      const GgufModel& gguf,
+      TensorReader& reader,
       Device& device,
       uint32_t max_rows,
       bool resident);
@@ -65,7 +66,7 @@ class EmbeddingTable {
  private:
   const GgufTensor& tensor_;
   Device& device_;
-  TensorReader reader_;
+  TensorReader& reader_;
   MatrixView view_;
   std::unique_ptr<DeviceMemory> memory_;  // the whole table, or max_rows staging rows
   std::vector<uint32_t> staging_ids_;
@@ -75,7 +76,6 @@ class EmbeddingTable {
 // Small tensors that stay in memory as float32: norms and biases.
 std::unique_ptr<DeviceMemory>
 load_floats(const GgufTensor& tensor, TensorReader& reader, Device& device);
-std::vector<float> load_host_floats(const GgufTensor& tensor, TensorReader& reader);
 
 std::unique_ptr<Model> make_llama(
     const GgufModel& gguf,

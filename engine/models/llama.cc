@@ -8,8 +8,7 @@
 #include <cmath>
 #include <deque>
 
-#include "base/error.h"
-#include "base/format.h"
+#include "engine/llama_tensors.h"
 #include "engine/model.h"
 
 namespace nightsweep {
@@ -48,24 +47,21 @@ class Llama final : public Model {
       const ModelOptions& options)
       : config_(config),
         device_(device),
-        gguf_(gguf),
+        tensors_(check_llama_tensors(gguf, config)),
         reader_(gguf),
         embedding_(
-            require("token_embd.weight"),
-            gguf,
+            *tensors_.token_embd,
+            reader_,
             device,
             options.limits.max_rows,
             options.embedding_resident),
         q_dim_(config.n_heads * config.head_dim),
         kv_dim_(config.n_kv_heads * config.head_dim) {
-    layers_.resize(config.n_layers);
-    for (uint32_t index = 0; index < config.n_layers; ++index) {
-      load_layer(index, options.max_slice_bytes);
+    for (const LlamaLayerTensors& tensors : tensors_.layers) {
+      layers_.push_back(load_layer(tensors, options.max_slice_bytes));
     }
-    output_norm_ = load_floats(require("output_norm.weight"), reader_, device_);
-    head_ = add_group(
-        plan_, {&require(config.tied_output ? "token_embd.weight" : "output.weight")},
-        options.max_slice_bytes);
+    output_norm_ = load_floats(*tensors_.output_norm, reader_, device_);
+    head_ = add_group(plan_, {tensors_.output}, options.max_slice_bytes);
     make_scratch(options.limits);
   }
 
@@ -90,55 +86,47 @@ class Llama final : public Model {
   }
 
  private:
-  const GgufTensor& require(const std::string& name) const {
-    const GgufTensor* tensor = gguf_.find_tensor(name);
-    if (tensor == nullptr) fail(ErrorKind::model, "{}: tensor {} is missing", gguf_.name(), name);
-    return *tensor;
-  }
-
-  std::unique_ptr<DeviceMemory> optional_floats(const std::string& name) {
-    const GgufTensor* tensor = gguf_.find_tensor(name);
+  std::unique_ptr<DeviceMemory> optional_floats(const GgufTensor* tensor) {
     return tensor == nullptr ? nullptr : load_floats(*tensor, reader_, device_);
   }
 
-  // Rows [first, first + n) of a fused matrix, as a tensor of their own.
-  const GgufTensor* part_of(const GgufTensor& fused, uint32_t first, uint32_t n) {
-    uint64_t row_bytes = quant_bytes(static_cast<QuantType>(fused.ggml_type), fused.dims[0]);
-    GgufTensor part = fused;
-    part.dims = {fused.dims[0], n};
-    part.offset = fused.offset + first * row_bytes;
+  // Rows [first, first + n) of a fused matrix or bias, as a tensor of their own; null for null.
+  const GgufTensor* part_of(const GgufTensor* fused, uint32_t first, uint32_t n) {
+    if (fused == nullptr) return nullptr;
+    bool is_matrix = fused->dims.size() > 1;
+    uint64_t row_bytes =
+        quant_bytes(static_cast<QuantType>(fused->ggml_type), is_matrix ? fused->dims[0] : 1);
+    GgufTensor part = *fused;
+    part.dims.back() = n;
+    part.offset = fused->offset + first * row_bytes;
     part.size_bytes = n * row_bytes;
-    return &fused_parts_.emplace_back(std::move(part));
+    return &parts_of_fused_.emplace_back(std::move(part));
   }
 
-  void load_layer(uint32_t index, uint64_t max_slice_bytes) {
-    Layer& layer = layers_[index];
-    auto name = [index](const char* part) { return format("blk.{}.{}", index, part); };
-    layer.attention_norm = load_floats(require(name("attn_norm.weight")), reader_, device_);
-    layer.ff_norm = load_floats(require(name("ffn_norm.weight")), reader_, device_);
-    std::vector<const GgufTensor*> qkv;
-    if (const GgufTensor* fused = gguf_.find_tensor(name("attn_qkv.weight"))) {
-      qkv = {
-          part_of(*fused, 0, q_dim_), part_of(*fused, q_dim_, kv_dim_),
-          part_of(*fused, q_dim_ + kv_dim_, kv_dim_)};
-    } else {
-      qkv = {
-          &require(name("attn_q.weight")), &require(name("attn_k.weight")),
-          &require(name("attn_v.weight"))};
+  Layer load_layer(LlamaLayerTensors tensors, uint64_t max_slice_bytes) {
+    if (tensors.attn_qkv != nullptr) {
+      tensors.attn_q = part_of(tensors.attn_qkv, 0, q_dim_);
+      tensors.attn_k = part_of(tensors.attn_qkv, q_dim_, kv_dim_);
+      tensors.attn_v = part_of(tensors.attn_qkv, q_dim_ + kv_dim_, kv_dim_);
+      tensors.attn_q_bias = part_of(tensors.attn_qkv_bias, 0, q_dim_);
+      tensors.attn_k_bias = part_of(tensors.attn_qkv_bias, q_dim_, kv_dim_);
+      tensors.attn_v_bias = part_of(tensors.attn_qkv_bias, q_dim_ + kv_dim_, kv_dim_);
     }
-    layer.qkv = add_group(plan_, qkv, max_slice_bytes);
-    layer.attention_out = add_group(plan_, {&require(name("attn_output.weight"))}, max_slice_bytes);
-    layer.gate_up = add_group(
-        plan_, {&require(name("ffn_gate.weight")), &require(name("ffn_up.weight"))},
-        max_slice_bytes);
-    layer.down = add_group(plan_, {&require(name("ffn_down.weight"))}, max_slice_bytes);
-    layer.q_bias = optional_floats(name("attn_q.bias"));
-    layer.k_bias = optional_floats(name("attn_k.bias"));
-    layer.v_bias = optional_floats(name("attn_v.bias"));
-    layer.out_bias = optional_floats(name("attn_output.bias"));
-    layer.gate_bias = optional_floats(name("ffn_gate.bias"));
-    layer.up_bias = optional_floats(name("ffn_up.bias"));
-    layer.down_bias = optional_floats(name("ffn_down.bias"));
+    Layer layer;
+    layer.attention_norm = load_floats(*tensors.attn_norm, reader_, device_);
+    layer.ff_norm = load_floats(*tensors.ffn_norm, reader_, device_);
+    layer.qkv = add_group(plan_, {tensors.attn_q, tensors.attn_k, tensors.attn_v}, max_slice_bytes);
+    layer.attention_out = add_group(plan_, {tensors.attn_output}, max_slice_bytes);
+    layer.gate_up = add_group(plan_, {tensors.ffn_gate, tensors.ffn_up}, max_slice_bytes);
+    layer.down = add_group(plan_, {tensors.ffn_down}, max_slice_bytes);
+    layer.q_bias = optional_floats(tensors.attn_q_bias);
+    layer.k_bias = optional_floats(tensors.attn_k_bias);
+    layer.v_bias = optional_floats(tensors.attn_v_bias);
+    layer.out_bias = optional_floats(tensors.attn_output_bias);
+    layer.gate_bias = optional_floats(tensors.ffn_gate_bias);
+    layer.up_bias = optional_floats(tensors.ffn_up_bias);
+    layer.down_bias = optional_floats(tensors.ffn_down_bias);
+    return layer;
   }
 
   void make_scratch(const StepLimits& limits) {
@@ -246,14 +234,14 @@ class Llama final : public Model {
 
   const ModelConfig config_;
   Device& device_;
-  const GgufModel& gguf_;
+  const LlamaTensors tensors_;
   TensorReader reader_;
   EmbeddingTable embedding_;
   const uint32_t q_dim_;
   const uint32_t kv_dim_;
 
   WeightPlan plan_;
-  std::deque<GgufTensor> fused_parts_;  // addresses stay
+  std::deque<GgufTensor> parts_of_fused_;  // addresses stay
   std::vector<Layer> layers_;
   std::unique_ptr<DeviceMemory> output_norm_;  // (dim)
   WeightGroup head_;

@@ -16,7 +16,7 @@ constexpr auto kMaxSleep = std::chrono::milliseconds(20);
 // A thread that slept too long makes up for it by so much.
 constexpr auto kMaxCredit = std::chrono::milliseconds(5);
 // An unaligned short read is asked for again; a kernel that gives the same for ever is a fault.
-constexpr uint32_t kMaxStalls = 8;
+constexpr uint32_t kMaxStalls = 64;
 
 }  // namespace
 

@@ -193,7 +193,8 @@ bool BytePairEncoder::is_whole(Symbol token, std::string_view bytes, Scratch& sc
   Whole whole = whole_[token].load(std::memory_order_relaxed);
   if (whole == Whole::unknown) {
     merge(bytes, scratch);
-    whole = scratch.symbols.size() == 1 ? Whole::yes : Whole::no;
+    const bool gives_itself = scratch.symbols.size() == 1 && scratch.symbols[0] == token;
+    whole = gives_itself ? Whole::yes : Whole::no;
     whole_[token].store(whole, std::memory_order_relaxed);
   }
   return whole == Whole::yes;
@@ -201,8 +202,15 @@ bool BytePairEncoder::is_whole(Symbol token, std::string_view bytes, Scratch& sc
 
 void BytePairEncoder::merge(std::string_view piece, Scratch& scratch) const {
   scratch.symbols.clear();
-  for (char c : piece)
-    scratch.symbols.push_back(byte_symbols_[static_cast<uint8_t>(c)]);
+  for (const char& c : piece) {
+    const Symbol symbol = byte_symbols_[static_cast<uint8_t>(c)];
+    if (symbol < n_tokens_) {
+      scratch.symbols.push_back(symbol);
+    } else {
+      // Gone before the merges, so that its neighbours meet, as in Hugging Face's tokenizers.
+      say_once_that_bytes_are_dropped({&c, 1});
+    }
+  }
   if (piece.size() <= kLongPiece) {
     merge_short(scratch);
   } else {
@@ -288,14 +296,9 @@ void BytePairEncoder::emit(Symbol symbol, std::vector<uint32_t>& out) const {
     out.push_back(symbol);
     return;
   }
-  for (char c : symbol_bytes_[symbol]) {
-    const Symbol byte = byte_symbols_[static_cast<uint8_t>(c)];
-    if (byte < n_tokens_) {
-      out.push_back(byte);
-    } else {
-      say_once_that_bytes_are_dropped({&c, 1});
-    }
-  }
+  // Made of tokens, byte by byte, but none itself.
+  for (char c : symbol_bytes_[symbol])
+    out.push_back(byte_symbols_[static_cast<uint8_t>(c)]);
 }
 
 }  // namespace nightsweep

@@ -15,7 +15,7 @@ constexpr uint64_t kMaxContextTokens = 1 << 30;
 constexpr uint64_t kMaxDim = 1 << 20;
 constexpr uint64_t kMaxFfDim = 1 << 22;
 constexpr uint64_t kMaxHeads = 1 << 16;
-constexpr uint64_t kMaxHeadDim = 1 << 16;
+constexpr uint64_t kMaxHeadDim = 4096;
 constexpr uint64_t kMaxVocab = 1 << 24;
 constexpr double kDefaultRopeBase = 10000.0;
 
@@ -297,7 +297,12 @@ class LlamaKeys {
     if (embedding == nullptr) {
       fail(ErrorKind::model, "{}: tensor '{}' is missing", model_.name(), kEmbedding);
     }
-    uint64_t n_vocab = embedding->dims.size() < 2 ? 1 : embedding->dims[1];
+    if (embedding->dims.size() < 2) {
+      fail(
+          ErrorKind::model, "{}: tensor '{}' is a vector, expected a row of {} for each token",
+          model_.name(), kEmbedding, config.dim);
+    }
+    uint64_t n_vocab = embedding->dims[1];
     if (n_vocab > kMaxVocab) {
       fail(
           ErrorKind::model, "{}: tensor '{}' has {} rows, at most {} are supported", model_.name(),

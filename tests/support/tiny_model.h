@@ -23,11 +23,11 @@ struct TinyModelOptions {
   QuantType type = QuantType::f32;  // of all matrices; norms and biases are f32
   float rope_base = 10000.0F;
   float norm_epsilon = 1e-5F;
-  bool tied = false;        // no output.weight
-  bool rope_freqs = false;  // rope_freqs.weight
-  bool biases = false;      // of q, k, v, attention output, gate, up and down
-  bool fused_qkv = false;   // attn_qkv.weight; the same weights as without
-  std::string chat_template;
+  bool tied = false;               // no output.weight
+  bool rope_freqs = false;         // rope_freqs.weight
+  bool biases = false;             // of q, k, v, attention output, gate, up and down
+  bool fused_qkv = false;          // attn_qkv.weight; the same weights as without
+  std::string chat_template = "";  // empty: none
   uint64_t seed = 1;
 };
 

@@ -5,12 +5,15 @@
 // and 3 (ggml repository, docs/gguf.md).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -37,8 +40,8 @@ enum class GgufType : uint32_t {
 const char* gguf_type_name(GgufType type);
 
 struct GgufValue;
-// Integers of any width are widened (u64 above 2^63 - 1 stays unsigned); element_type tells what
-// stood in the file.
+// Integers and booleans are widened to int64_t; an array with a u64 above 2^63 - 1 is unsigned as a
+// whole. element_type tells what stood in the file.
 struct GgufArray {
   GgufType element_type = GgufType::u8;
   std::variant<
@@ -48,10 +51,13 @@ struct GgufArray {
       std::vector<std::string>>
       values;
   size_t size() const;
+  bool operator==(const GgufArray&) const = default;
 };
+// Integers are int64_t; a u64 above 2^63 - 1 is uint64_t.
 struct GgufValue {
   GgufType type = GgufType::u8;
   std::variant<int64_t, uint64_t, double, bool, std::string, GgufArray> value;
+  bool operator==(const GgufValue&) const = default;
 };
 
 struct GgufTensor {
@@ -76,11 +82,22 @@ struct GgufHead {
 // `head`: at least the whole head of a file of `file_bytes` bytes. `name` stands in messages.
 GgufHead
 parse_gguf_head(std::span<const std::byte> head, uint64_t file_bytes, std::string_view name);
+// The same for the first bytes of a file: nullopt when they end before the head does.
+std::optional<GgufHead>
+parse_gguf_prefix(std::span<const std::byte> prefix, uint64_t file_bytes, std::string_view name);
 
-// A model: one file or a split set, opened by its first file (any of the set is accepted).
+// Text of a file for a message: in quotes, cut when long, what is no printable ASCII escaped.
+std::string quoted_for_message(std::string_view text);
+
+// A model: one file or a split set, opened by its first file (any of the set is accepted). The keys
+// are those of the first file; names and tensors are those of all.
 class GgufModel {
  public:
+  // Reads heads and a few samples of the data. Throws Error(model): not there, damaged, a file of
+  // the set missing or foreign.
   static GgufModel open(const std::string& path);
+  // From a head alone: no fingerprint, and read_tensor() finds no data.
+  static GgufModel from_head(const std::string& name, GgufHead head, uint64_t file_bytes);
 
   const std::vector<std::string>& paths() const { return paths_; }
   const std::vector<uint64_t>& file_bytes() const { return file_bytes_; }
@@ -103,7 +120,10 @@ class GgufModel {
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find_tensor(std::string_view name) const;
-  // "FILE: key: " or so: how messages about this model begin.
+  // Bytes [offset, offset + out.size()) of a tensor, by a plain read: for small tensors and for
+  // looking at one. The weights of a run come through WeightStream. Throws Error(model).
+  void read_tensor(const GgufTensor& tensor, uint64_t offset, std::span<std::byte> out) const;
+  // The first file: how messages about this model begin.
   const std::string& name() const { return paths_.front(); }
 
   // Names the model by its content: SHA-256 over all heads and samples of the data (4 KiB at 64
@@ -111,14 +131,16 @@ class GgufModel {
   const std::string& fingerprint() const { return fingerprint_; }
 
  private:
+  void add_file(const std::string& path, GgufHead head, uint64_t size_bytes);
+
   std::vector<std::string> paths_;
   std::vector<uint64_t> file_bytes_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;
   std::vector<std::pair<std::string, GgufValue>> keys_;
-  std::unordered_map<std::string, size_t> key_index_;
+  std::map<std::string, size_t, std::less<>> key_index_;
   std::vector<GgufTensor> tensors_;
-  std::unordered_map<std::string, size_t> tensor_index_;
+  std::map<std::string, size_t, std::less<>> tensor_index_;
   std::string fingerprint_;
 };
 

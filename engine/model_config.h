@@ -32,6 +32,11 @@ struct ModelConfig {
 // architecture that is not known, metadata that would change the numbers and is not understood.
 // `rope_freqs`: the dequantized tensor rope_freqs.weight, empty where the file has none.
 ModelConfig read_model_config(const GgufModel& model, const std::vector<float>& rope_freqs);
+// The same, with rope_freqs.weight read from the file.
+ModelConfig read_model_config(const GgufModel& model);
+
+// Throws Error(model) unless the vocabulary has a token for each row of the embedding and no more.
+void check_vocabulary_size(const GgufModel& model, const ModelConfig& config);
 
 // Architectures that can run, for messages: "llama".
 std::string known_architectures();

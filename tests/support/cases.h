@@ -2,11 +2,11 @@
 // use them say SKIPPED.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-
-#include <gtest/gtest.h>
 
 namespace nightsweep {
 
@@ -22,9 +22,9 @@ inline bool has_cases(const std::string& part) {
 }  // namespace nightsweep
 
 // REQUIRES: first statement of a test.
-#define NEEDS_CASES(part)                                                                       \
-  if (!::nightsweep::has_cases(part)) {                                                         \
-    GTEST_SKIP() << "SKIPPED: no " << ::nightsweep::cases_folder() << "/" << (part)             \
-                 << " (set NIGHTSWEEP_CASES)";                                                  \
-  }                                                                                             \
+#define NEEDS_CASES(part)                                                           \
+  if (!::nightsweep::has_cases(part)) {                                             \
+    GTEST_SKIP() << "SKIPPED: no " << ::nightsweep::cases_folder() << "/" << (part) \
+                 << " (set NIGHTSWEEP_CASES)";                                      \
+  }                                                                                 \
   static_assert(true)

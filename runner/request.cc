@@ -4,6 +4,8 @@
 #include <ctime>
 #include <optional>
 
+#include "base/format.h"
+
 namespace nightsweep {
 
 namespace {

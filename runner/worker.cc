@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "jobs/jsonl.h"
 #include "runner/checkpoint.h"

@@ -11,7 +11,7 @@ namespace {
 class AnswerTextOfBytes : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = folder_ / "tiny.gguf";
+    path_ = folder_.path("tiny.gguf");
     write_tiny_llama(path_, {});
     gguf_ = open_gguf(path_);
     tokenizer_ = Tokenizer::from_gguf(*gguf_);

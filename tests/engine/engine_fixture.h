@@ -2,9 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,22 +10,10 @@
 #include "engine/engine.h"
 #include "kernels/device.h"
 #include "support/cases.h"
+#include "support/temporary_folder.h"
 #include "support/tiny_model.h"
 
 namespace nightsweep {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "nightsweep-XXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 inline std::shared_ptr<const GgufModel> open_gguf(const std::string& path) {
   return std::make_shared<const GgufModel>(GgufModel::open(path));

@@ -12,7 +12,7 @@ namespace {
 class TinyEngine : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = folder_ / "tiny.gguf";
+    path_ = folder_.path("tiny.gguf");
     write_tiny_llama(path_, {});
     engine_ = open_engine(path_, {.n_threads = 1}, {.ram_bytes = 64 << 20, .max_sequences = 4});
   }

@@ -51,7 +51,7 @@ std::string bits_of(const SequenceResult& result) {
 class Invariance : public testing::TestWithParam<std::tuple<QuantType, MathMode, KvType>> {
  protected:
   void SetUp() override {
-    path_ = folder_ / "tiny.gguf";
+    path_ = folder_.path("tiny.gguf");
     auto [type, math, kv] = GetParam();
     TinyModelOptions model{.n_vocab = 320, .type = type, .seed = 3};
     if (quant_traits(type).block_elems == 256) {
@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(InvarianceOfMemory, an_evicted_sequence_goes_on_with_the_same_bits) {
   TemporaryFolder folder;
-  std::string path = folder / "tiny.gguf";
+  std::string path = folder.path("tiny.gguf");
   write_tiny_llama(path, {.seed = 3});
   CpuOptions cpu{.n_threads = 2};
   std::vector<SequenceRequest> requests;
@@ -221,7 +221,7 @@ TEST(InvarianceOfMemory, an_evicted_sequence_goes_on_with_the_same_bits) {
 
 TEST(InvarianceControl, a_device_that_splits_sums_by_batch_size_is_caught) {
   TemporaryFolder folder;
-  std::string path = folder / "tiny.gguf";
+  std::string path = folder.path("tiny.gguf");
   write_tiny_llama(path, {.seed = 3});
   EngineOptions options{.ram_bytes = 64 << 20, .max_sequences = 32, .max_rows = 32};
   auto engine = Engine::open(

@@ -76,7 +76,7 @@ const Variant kVariants[] = {
 TEST(Llama, exact_logits_equal_a_double_oracle) {
   TemporaryFolder folder;
   for (const Variant& variant : kVariants) {
-    std::string path = folder / (std::string(variant.name) + ".gguf");
+    std::string path = folder.path(std::string(variant.name) + ".gguf");
     write_tiny_llama(path, variant.model);
     std::vector<uint32_t> tokens = random_tokens(70, 320, 11);  // crosses a KV page
     auto engine = open_engine(path, kExact, kF32Cache);
@@ -92,7 +92,7 @@ TEST(Llama, exact_logits_equal_a_double_oracle) {
 TEST(Llama, fast_logits_stay_near_the_exact_ones) {
   TemporaryFolder folder;
   for (const Variant& variant : kVariants) {
-    std::string path = folder / (std::string(variant.name) + ".gguf");
+    std::string path = folder.path(std::string(variant.name) + ".gguf");
     write_tiny_llama(path, variant.model);
     std::vector<uint32_t> tokens = random_tokens(70, 320, 12);
     auto exact = open_engine(path, kExact, kF32Cache);

@@ -14,7 +14,7 @@ namespace {
 
 std::vector<std::string> corpus() {
   std::vector<std::string> lines;
-  for (const auto& entry : std::filesystem::directory_iterator("tests/fuzz/jsonl_corpus")) {
+  for (const auto& entry : std::filesystem::directory_iterator("tests/fuzz/corpus/jsonl")) {
     lines.push_back(read_whole_file(entry.path().string(), ErrorKind::input));
   }
   std::sort(lines.begin(), lines.end());

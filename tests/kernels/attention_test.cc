@@ -176,7 +176,7 @@ class AttentionOf : public testing::TestWithParam<KvType> {};
 
 INSTANTIATE_TEST_SUITE_P(
     kv_types, AttentionOf, testing::Values(KvType::f32, KvType::f16, KvType::q8_0),
-    [](const auto& info) { return std::string(name_of(info.param)); });
+    [](const auto& shown) { return std::string(name_of(shown.param)); });
 
 TEST_P(AttentionOf, agrees_with_the_oracle_on_every_instruction_set) {
   Random random(21);

@@ -98,7 +98,7 @@ class Linear : public testing::TestWithParam<QuantType> {};
 
 INSTANTIATE_TEST_SUITE_P(
     all_types, Linear, testing::ValuesIn(all_types()),
-    [](const auto& info) { return std::string(quant_traits(info.param).name); });
+    [](const auto& shown) { return std::string(quant_traits(shown.param).name); });
 
 TEST_P(Linear, agrees_with_the_oracle_on_every_instruction_set) {
   const QuantType type = GetParam();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/answer.h"
 #include "engine/chat_template.h"
 #include "engine/gguf.h"
 #include "engine/model_config.h"
@@ -24,15 +25,13 @@ namespace nightsweep {
 
 struct EngineOptions {
   uint64_t ram_bytes = 0;      // weights, KV, ring and scratch together; 0: available less a margin
-  uint32_t max_sequences = 0;  // 0: what memory allows, at most 256
+  uint32_t max_sequences = 0;  // 0: what memory allows, at most 64
   uint32_t context_tokens = 0;  // 0: the model's own
   KvType kv_type = KvType::f16;
   double disk_rate = 0;
   std::string source = "auto";
   uint32_t max_rows = 0;  // rows of a step; 0: a default. Changes no bit
 };
-
-enum class FinishReason { none, stop, length, error };
 
 struct SequenceRequest {
   uint64_t handle = 0;            // the caller's; comes back in every event
@@ -118,6 +117,8 @@ class Engine {
 
   // Queues a sequence; it is admitted at a step, first come first served.
   // REQUIRES: the prompt fits the context (prompt < context_tokens()).
+  // `resumed` tokens that meet a stop condition end the sequence without another step; the result
+  // comes with the next step().
   virtual void submit(SequenceRequest request) = 0;
   // More sequences could join at the next step.
   virtual bool wants_more() const = 0;

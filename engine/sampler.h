@@ -1,13 +1,14 @@
 // From logits to the next token.
 //
-// Order of operations as vLLM has it: logit bias and min_tokens, repetition, frequency and
+// Order of operations as vLLM has it: logit bias and banned tokens, repetition, frequency and
 // presence penalties, greedy if the temperature is 0, else temperature, min_p, top_k, top_p, draw.
 // A draw depends on (seed, choice, position) alone: random numbers come from Philox 4x32-10
-// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), by the Random123 library.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct SamplingParams {
   double temperature = 1.0;  // 0: greedy, lowest id on a tie
   double top_p = 1.0;
   double min_p = 0.0;
-  int64_t top_k = 0;                // 0 or -1: off
+  int64_t top_k = 0;                // 0 or -1: off; the lower id stays on a tie
   double repetition_penalty = 1.0;  // prompt and answer
   double frequency_penalty = 0.0;   // answer only
   double presence_penalty = 0.0;    // answer only
@@ -33,7 +34,7 @@ struct TokenLogprob {
 
 struct Sample {
   uint32_t token = 0;
-  float logprob = 0;
+  float logprob = 0;              // 0 unless asked for
   std::vector<TokenLogprob> top;  // best first, lower id first on a tie
 };
 
@@ -41,25 +42,41 @@ struct Sample {
 struct SampleContext {
   std::span<const uint32_t> prompt;
   std::span<const uint32_t> answer;  // tokens generated so far; its size is the position
-  std::span<const uint32_t> banned;  // ids that may not be drawn now (min_tokens, ignore_eos)
-  uint32_t n_top_logprobs = 0;
+  std::span<const uint32_t> banned;  // ids that may not be drawn now
   bool wants_logprob = false;
+  uint32_t n_top_logprobs = 0;
 };
 
-// logits: (n_vocab), raw; not changed. Keeps scratch memory between calls; one object a thread.
-// Throws LogitsError when the logits hold NaN or no finite value.
+// The logits hold NaN, or nothing that may be drawn. Ends that request alone.
+class LogitsError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Uniform in [0, 1), 53 bits.
+double uniform_draw(int64_t seed, uint32_t choice, uint64_t position);
+
+// Keeps scratch memory between calls; one object a thread.
 class Sampler {
  public:
   explicit Sampler(uint32_t n_vocab);
+
+  // logits: (n_vocab), raw; not changed. Throws LogitsError.
   Sample
   sample(std::span<const float> logits, const SamplingParams& params, const SampleContext& context);
-  // The logprob of a token that is already known (echo, resumed answers).
+  // The log-probability of a token that is already known (echo, resumed answers).
   Sample score(std::span<const float> logits, uint32_t token, uint32_t n_top_logprobs);
 
  private:
-  std::vector<float> work_;
-  std::vector<uint32_t> counts_;
-  std::vector<uint32_t> order_;
+  void penalize(const SamplingParams& params, const SampleContext& context);
+  uint32_t draw(const SamplingParams& params, uint64_t position);
+  void keep_top_k(int64_t k);
+  void keep_top_p(double p);
+
+  std::vector<float> work_;       // (n_vocab) logits after bias and penalties
+  std::vector<float> weights_;    // (n_vocab) exp((logit - max) / temperature)
+  std::vector<uint32_t> counts_;  // (n_vocab) zero between calls
+  std::vector<uint32_t> kept_;    // ids that may be drawn
 };
 
 }  // namespace nightsweep

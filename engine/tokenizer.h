@@ -13,6 +13,9 @@
 #include <vector>
 
 #include "engine/gguf.h"
+#include "engine/special_tokens.h"
+#include "engine/text_encoder.h"
+#include "engine/token_data.h"
 
 namespace nightsweep {
 
@@ -23,71 +26,74 @@ struct TextSpan {
   bool parse_special = false;
 };
 
+// Immutable after construction: any number of threads may use one.
 class Tokenizer {
  public:
   // Throws Error(model) that names the key and what is wrong with it.
   static std::unique_ptr<Tokenizer> from_gguf(const GgufModel& model);
-  virtual ~Tokenizer() = default;
+  // The same from plain data. `data.types` may be empty: all tokens are normal then, but for those
+  // that the keys name.
+  explicit Tokenizer(TokenData data);
 
-  uint32_t n_tokens() const { return static_cast<uint32_t>(texts_.size()); }
+  uint32_t n_tokens() const { return static_cast<uint32_t>(bytes_.size()); }
 
-  // Spans are encoded as one text: a run of ordinary text goes on over a border between spans.
+  // Spans are encoded as one text: a run of ordinary text goes on over a border between spans, and
+  // a control token is one only where all of its text lies in spans that parse them.
   // add_special: BOS in front and EOS behind, where the model says so; BOS is not doubled when the
   // text begins with it.
   std::vector<uint32_t> encode(std::span<const TextSpan> spans, bool add_special) const;
   std::vector<uint32_t> encode(std::string_view text, bool add_special, bool parse_special) const;
 
   // The bytes of a token; a control token gives its written form. Not always whole characters.
+  // REQUIRES: id < n_tokens(), here and below.
   const std::string& token_bytes(uint32_t id) const { return bytes_[id]; }
-  bool is_control(uint32_t id) const;
+  bool is_control(uint32_t id) const { return is_control_type(types_[id]); }
   // All bytes of the ids, control tokens written or dropped; invalid UTF-8 kept as it is.
   std::string decode(std::span<const uint32_t> ids, bool skip_special) const;
 
   bool is_end_of_generation(uint32_t id) const;
+  // The end token that the file names first, the others in rising order.
   const std::vector<uint32_t>& end_of_generation() const { return end_of_generation_; }
   // -1 where the model has none.
   int64_t bos() const { return bos_; }
   int64_t eos() const { return eos_; }
-  bool adds_bos() const { return add_bos_; }
-  bool adds_eos() const { return add_eos_; }
+  bool adds_bos() const { return adds_bos_; }
+  bool adds_eos() const { return adds_eos_; }
   // "gpt2/smollm": kind and rule, for people.
   const std::string& description() const { return description_; }
 
- protected:
-  enum class TokenType : uint8_t {
-    normal = 1,
-    unknown = 2,
-    control = 3,
-    user_defined = 4,
-    unused = 5,
-    byte = 6
-  };
+ private:
+  void set_up_bpe(const TokenData& data);
+  void set_up_spm(TokenData& data);
+  void set_up_special_ids(const TokenData& data);
+  void set_up_end_of_generation(const TokenData& data);
+  void set_up_bytes(TokenData& data);
 
-  Tokenizer() = default;
-  // Encodes ordinary text between special tokens. `first` is true where nothing stands before it.
-  virtual void encode_ordinary(
+  std::vector<uint32_t> encode_ranges(
       std::string_view text,
-      bool after_special_or_first,
-      std::vector<uint32_t>& out) const = 0;
+      const std::vector<SpecialTokens::Range>& trusted,
+      bool add_special) const;
 
-  std::vector<std::string> texts_;  // as in the file
-  std::vector<std::string> bytes_;  // what the token stands for
+  std::vector<std::string> bytes_;  // what each token stands for
   std::vector<TokenType> types_;
   std::vector<uint32_t> end_of_generation_;
   int64_t bos_ = -1;
   int64_t eos_ = -1;
-  int64_t unknown_ = -1;
-  bool add_bos_ = false;
-  bool add_eos_ = false;
+  bool adds_bos_ = false;
+  bool adds_eos_ = false;
   std::string description_;
+  std::unique_ptr<SpecialTokens> special_tokens_;
+  std::unique_ptr<TextEncoder> encoder_;
 };
 
-// Holds back half characters. One a sequence.
+// Gives out whole characters only. One a sequence.
 class StreamDecoder {
  public:
-  // Appends the token's bytes to the pending ones and returns what is complete.
+  // Appends the token's bytes to the pending ones and returns what is complete. Bytes that no
+  // continuation could make a character become U+FFFD, as Python's errors="replace" has it; at most
+  // three stay pending.
   std::string push(std::string_view bytes);
-  // The end: what is still pending, invalid bytes as U+FFFD.
+  // The end: what is still pending becomes U+FFFD.
   std::string finish();
 
  private:

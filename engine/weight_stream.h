@@ -8,9 +8,8 @@
 // the sweep; reading ahead goes on over the end of a sweep into the next one.
 //
 // acquire() is called by one thread, in the order of the plan; a loader thread fills the ring.
-// A lease's space is given back when it ends; leases end in the order in which they were taken.
-// A failed read (I/O error, end of file, file changed) is raised from acquire() as
-// Error(storage) or Error(model) with file, offset and reason.
+// A lease's space is given back when it ends. A failed read (I/O error, end of file, file changed)
+// is raised from acquire() as Error(storage) or Error(model) with file, offset and reason.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +17,15 @@
 #include <string>
 #include <vector>
 
+#include "engine/file_reader.h"
 #include "engine/weights.h"
 #include "kernels/device.h"
 
 namespace nightsweep {
 
 struct StreamOptions {
-  uint64_t resident_bytes = 0;  // for packed resident slices; at least streamable_bytes: all
-  uint64_t ring_bytes = 0;      // at least twice the largest slice, unless all is resident
+  uint64_t resident_bytes = 0;  // for packed resident slices; at least packed_bytes(): all
+  uint64_t ring_bytes = 0;      // at least min_ring_bytes(), unless all is resident
   double disk_rate = 0;         // throttle in bytes a second; 0: none
   // "auto", "uring" (io_uring with O_DIRECT) or "pread" (threads); auto says aloud when it falls
   // back, and a forced one that does not work is Error(device).
@@ -34,7 +34,7 @@ struct StreamOptions {
 
 struct StreamStats {
   uint64_t resident_bytes = 0;  // packed, in memory
-  uint64_t streamed_bytes = 0;  // read through the ring so far
+  uint64_t streamed_bytes = 0;  // read through the ring so far, reading ahead included
   uint64_t sweeps = 0;
   double wait_s = 0;              // time acquire() spent waiting for the disk
   double read_busy_s = 0;         // time in which at least one read was in flight
@@ -42,9 +42,17 @@ struct StreamStats {
   std::string source;  // "io_uring O_DIRECT", "pread O_DIRECT", "pread buffered", "resident"
 };
 
+// Memory that all slices take when packed, each on its own cache lines.
+uint64_t packed_bytes(const WeightPlan& plan, const Device& device);
+// The smallest ring: one slice computes while the next is read. A caller that holds k leases while
+// it acquires the next needs (k + 2) / 2 times as much.
+uint64_t min_ring_bytes(const WeightPlan& plan);
+
 class WeightStream {
  public:
-  // The matrices of a slice, in the order of its extents. Ends the lease when destroyed.
+  // The matrices of a slice, in the order of its extents. Ends the lease when destroyed, before
+  // the stream. Streamed matrices are in file layout and begin at any byte that the file's
+  // alignment allows.
   class Lease {
    public:
     Lease(WeightStream* stream, uint32_t slice) : stream_(stream), slice_(slice) {}
@@ -62,38 +70,25 @@ class WeightStream {
     uint32_t slice_;
   };
 
-  // Fills the resident part before it returns. `model`, `plan` and `device` must outlive it.
+  // Fills the resident part and measures the disk before it returns. `model`, `plan` and `device`
+  // must outlive it. Throws Error(device) for a ring that is too small, Error(model) or
+  // Error(storage) from reading. Tests pass a reader of their own.
   static std::unique_ptr<WeightStream> open(
       const GgufModel& model,
       const WeightPlan& plan,
       Device& device,
-      const StreamOptions& options);
+      const StreamOptions& options,
+      const FileReaderFactory& open_reader = open_file_reader);
   virtual ~WeightStream() = default;
 
   // REQUIRES: slices are acquired in the order 0, 1, ..., n-1, 0, 1, ...
   virtual Lease acquire(uint32_t slice) = 0;
+  // Called by the thread that acquires.
   virtual StreamStats stats() const = 0;
 
  protected:
-  friend class Lease;
   virtual const std::vector<MatrixView>& matrices(uint32_t slice) const = 0;
   virtual void release(uint32_t slice) = 0;
-};
-
-// Small reads outside the sweep (embedding rows, norms), straight from the file, past the page
-// cache where the file system allows. Thread-compatible.
-class TensorReader {
- public:
-  explicit TensorReader(const GgufModel& model);
-  ~TensorReader();
-  // Reads bytes [offset, offset + size) of the tensor's data.
-  void read(const GgufTensor& tensor, uint64_t offset, uint64_t size_bytes, std::byte* out);
-  // Rows `ids` of a matrix, one after another; many reads in flight.
-  void read_rows(const GgufTensor& tensor, std::span<const uint32_t> ids, std::byte* out);
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 
 }  // namespace nightsweep

@@ -14,7 +14,7 @@
 
 namespace nightsweep {
 
-// Rows of one matrix in the file.
+// Rows of one matrix in the file. first_row is a multiple of kPanelRows.
 struct WeightExtent {
   const GgufTensor* tensor = nullptr;
   uint32_t first_row = 0;
@@ -26,8 +26,8 @@ struct WeightExtent {
 
 // One slice: all its extents are needed by one call of Device::linear.
 struct WeightSlice {
-  std::vector<WeightExtent> extents;
-  uint64_t size_bytes = 0;  // in file layout
+  std::vector<WeightExtent> extents;  // at most one a tensor, in the order of the group
+  uint64_t size_bytes = 0;            // in file layout
 };
 
 // The matrices of one operator step, cut into slices [first_slice, first_slice + n_slices).
@@ -40,13 +40,21 @@ struct WeightGroup {
 // Slices in the order of a sweep.
 struct WeightPlan {
   std::vector<WeightSlice> slices;
-  uint64_t streamable_bytes = 0;  // sum over slices
+  uint64_t streamable_bytes = 0;  // sum over slices, in file layout
 };
 
-// Appends a group to the plan. All tensors have the same number of columns.
+// Appends a group to the plan: every row of every tensor exactly once, in as few slices of about
+// the same size as max_slice_bytes allows. Only where kPanelRows rows alone are larger than
+// max_slice_bytes is a slice larger. The tensors must outlive the plan.
+// Throws Error(model) for a tensor that is not a matrix, whose type cannot be computed with, or
+// that has other columns than its neighbours. REQUIRES: at least one tensor, max_slice_bytes > 0.
 WeightGroup add_group(
     WeightPlan& plan,
     const std::vector<const GgufTensor*>& tensors,
     uint64_t max_slice_bytes);
+
+// Which of n pieces of these sizes are resident under a budget: spread evenly over their order, so
+// that what is not resident comes at an even pace, then filled up to the last piece that fits.
+std::vector<bool> spread_resident(const std::vector<uint64_t>& sizes_bytes, uint64_t budget_bytes);
 
 }  // namespace nightsweep

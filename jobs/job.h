@@ -45,6 +45,8 @@ struct Parameters {
   bool logprobs = false;
   int64_t top_logprobs = 0;
   bool echo = false;  // completions
+
+  bool operator==(const Parameters&) const = default;
 };
 
 using TokenIds = std::vector<uint32_t>;
@@ -55,14 +57,17 @@ struct Job {
   uint64_t line = 0;  // of the file, from 1
   Endpoint endpoint = Endpoint::chat;
   std::string model;          // as the line has it; may be empty
-  Json messages;              // chat: array as given, text parts joined
+  Json messages;              // chat: array as given, text parts joined, null members left out
   Json chat_template_kwargs;  // chat: object or null
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  std::vector<Prompt> prompts;  // completions: one or more
-  bool add_special_tokens = true;
+  std::vector<Prompt> prompts;     // completions: one or more
+  bool add_special_tokens = true;  // where the line is silent: completions true, chat false,
+                                   // since the template writes them
   Parameters parameters;
   std::vector<std::string> ignored;  // fields that were accepted and have no effect
+
+  bool operator==(const Job&) const = default;
 };
 
 struct AnswerLogprob {

@@ -17,8 +17,8 @@
 namespace nightsweep {
 
 struct NewBatch {
-  std::string
-      key;  // names content, model and parameters: the same key is the same batch; may be empty
+  // Names content, model and parameters: the same key is the same batch. May be empty: none.
+  std::string key;
   std::string name;      // for people: the file's name
   std::string model;     // file or name as given, made absolute; may be empty
   std::string endpoint;  // "/v1/chat/completions", or "mixed"
@@ -29,7 +29,7 @@ struct NewBatch {
 struct NewJob {
   uint64_t line = 0;
   std::string custom_id;
-  std::string model;
+  std::string model;    // empty: the batch's
   std::string request;  // job_to_text()
 };
 
@@ -38,17 +38,19 @@ struct NewResult {
   int status_code = 200;
   std::string body;        // JSON text of the response body
   std::string nightsweep;  // JSON text of timings
-  std::string error_code;  // for lost ones: cancelled, expired, lost
+  std::string error_code;  // for lost ones: cancelled, expired, lost; decides the job's state
   std::string error_message;
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   bool is_failure() const { return status_code >= 400 || !error_code.empty(); }
 };
 
-// A job handed to this worker.
+// A job handed to this worker. Hand it back as it came: all of it must match.
 struct Claim {
   int64_t job = 0;
-  uint32_t attempt = 0;
+  uint32_t attempt = 0;  // from 1; those that were given back do not count
+  int64_t group = 0;     // which claim() of this worker; a released job gets another one
+  bool operator==(const Claim&) const = default;
 };
 
 struct ClaimedJob {
@@ -76,7 +78,7 @@ struct Completion {
 struct BatchCounts {
   uint64_t total = 0;
   uint64_t completed = 0;
-  uint64_t failed = 0;
+  uint64_t failed = 0;  // cancelled and expired ones too
   uint64_t running = 0;
   uint64_t finished() const { return completed + failed; }
 };
@@ -84,7 +86,9 @@ struct BatchCounts {
 struct BatchInfo {
   std::string id;
   std::string name;
-  std::string status;  // in_progress, completed, cancelled, ... of OpenAI's Batch object
+  // Of OpenAI's Batch object: "validating" until the first claim, in_progress, completed (also when
+  // lines failed), cancelling, cancelled, expired, ...
+  std::string status;
   std::string model;
   std::string endpoint;
   std::string options;
@@ -120,31 +124,39 @@ struct WorkerInfo {
 class BatchWriter {
  public:
   virtual ~BatchWriter() = default;
-  // False: the id is taken; *first_line is the line that has it.
+  // False: the id is taken; *first_line is the line that has it. Lines come in rising order.
   virtual bool add(const NewJob& job, uint64_t* first_line) = 0;
   // A line refused under --keep-going: it is in the batch with this result.
   virtual bool add_refused(const NewJob& job, const NewResult& result, uint64_t* first_line) = 0;
-  // One short transaction. When a batch with the same key is there already, nothing is added and
-  // its id is returned with *existed = true.
+  // One short transaction. When a batch with the same key is there already and not cancelled,
+  // nothing is added and its id is returned with *existed = true. REQUIRES: at least one line was
+  // added. Called once, last.
   virtual std::string commit(const NewBatch& batch, bool* existed) = 0;
+};
+
+struct QueueOptions {
+  std::function<int64_t()> now_ms;  // none: the system's clock
+  std::string boot_id;              // empty: the kernel's
+  int busy_timeout_ms = 10'000;     // for one lock; a transaction waits a small multiple of it
 };
 
 class Queue {
  public:
   // Creates the file and its folder where they are missing. Refuses a newer schema, a file that
   // is no queue, and file systems without honest locks.
-  static std::unique_ptr<Queue> open(const std::string& path);
+  static std::unique_ptr<Queue> open(const std::string& path, QueueOptions options = {});
   virtual ~Queue() = default;
 
   virtual const std::string& path() const = 0;
 
   virtual std::unique_ptr<BatchWriter> new_batch() = 0;
   virtual std::optional<BatchInfo> batch(const std::string& id) = 0;
-  // A unique prefix of an id, or "last", will do: gives the whole id.
+  // A unique prefix of an id, with or without "batch_", or "last", will do: gives the whole id.
   virtual std::optional<std::string> find_batch(const std::string& id_or_prefix) = 0;
   virtual std::vector<BatchInfo> batches(uint32_t limit) = 0;  // newest first
 
-  // Results in pages: those with line (or finishing sequence) above `after`.
+  // Results in pages: those with line (or finishing sequence) above `after`. Each call is one short
+  // statement: a reader that is slow to use a page holds no lock meanwhile.
   virtual std::vector<StoredResult>
   results_by_line(const std::string& batch, uint64_t after_line, uint32_t limit) = 0;
   virtual std::vector<StoredResult>
@@ -153,28 +165,35 @@ class Queue {
   // ---- the worker's side; needs the lock ----
 
   // Takes the worker's lock (flock on PATH.lock) and recovers what an earlier worker left: every
-  // running job goes back to the queue with its checkpoint; after a reboot its attempt is given
-  // back. Throws Error(queue) naming the holder when another process has it.
+  // running job goes back to the queue with its checkpoint. After a reboot or an orderly end its
+  // attempt is given back; after a crash it gets a strike unless its claim had come further. After
+  // a crash the file is checked for damage. Throws Error(queue) naming the holder when another
+  // process has the lock. The lock is kept until this object goes.
+  // Of `self`, pid, host and started_ms are filled in where they are empty.
   virtual void become_worker(const WorkerInfo& self) = 0;
   virtual void report_progress(const std::string& progress_json) = 0;
+  // The last one, needs no lock; is_alive says whether somebody is at work now.
   virtual std::optional<WorkerInfo> worker() = 0;
 
-  // Models that waiting jobs name, those waiting longest first.
+  // Models that waiting jobs name, in the order in which claim() would come to them; "" stands for
+  // jobs that name none. Needs no lock.
   virtual std::vector<std::string> waiting_models() = 0;
   // Up to n jobs, by priority and age; counts their attempt. `batch` or `model`: only those of it.
   virtual std::vector<ClaimedJob> claim(
       uint32_t n,
       const std::optional<std::string>& batch,
       const std::optional<std::string>& model) = 0;
-  // One transaction: checkpoints and completions together. Returns the claims that were stale.
+  // One transaction: checkpoints and completions together. Returns the claims that were stale; of
+  // those nothing is written. A completion takes its job's checkpoint away.
   virtual std::vector<Claim> save(
       const std::vector<Checkpoint>& checkpoints,
       const std::vector<Completion>& completions) = 0;
-  // Back to the queue, unharmed, the attempt given back (a drain, a lost device).
+  // Back to the queue with their checkpoints, unharmed, the attempt given back (a drain, a lost
+  // device). Stale ones are left alone.
   virtual void release(const std::vector<Claim>& claims) = 0;
-  // Claims of ours that were cancelled meanwhile.
+  // Claims of ours that were cancelled meanwhile: complete them with the error code "cancelled".
   virtual std::vector<Claim> cancelled(const std::vector<Claim>& claims) = 0;
-  // Waiting or running jobs, of one batch or of all.
+  // Waiting or running jobs, of one batch or of all. Needs no lock.
   virtual uint64_t n_unfinished(const std::optional<std::string>& batch) = 0;
 };
 

@@ -1,0 +1,389 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "engine/model.h"
+#include "engine/plan.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+
+namespace nightsweep {
+
+namespace {
+
+// A model whose file does not tell its context still needs a limit.
+constexpr uint32_t kContextWhenUnknown = 4096;
+
+const char* kv_type_name(KvType type) {
+  switch (type) {
+    case KvType::f32:
+      return "f32";
+    case KvType::f16:
+      return "f16";
+    case KvType::q8_0:
+      return "q8_0";
+  }
+  return "?";
+}
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+uint32_t choose_context(const GgufModel& gguf, const ModelConfig& config, uint32_t asked) {
+  uint32_t own = config.context_tokens > 0 ? config.context_tokens : kContextWhenUnknown;
+  if (asked == 0) return own;
+  if (config.context_tokens > 0 && asked > config.context_tokens) {
+    fail(
+        ErrorKind::usage, "--context {}: {} was made for at most {} tokens", asked, gguf.name(),
+        config.context_tokens);
+  }
+  return asked;
+}
+
+// What the planner must know of the tensors. Norms and biases stay; the embedding is read by rows
+// and, where it is tied, its matrix streams as the head too.
+MemoryDemand demand_of(
+    const GgufModel& gguf,
+    const ModelConfig& config,
+    const Device& device,
+    const KvShape& kv) {
+  MemoryDemand demand;
+  for (const GgufTensor& tensor : gguf.tensors()) {
+    auto type = static_cast<QuantType>(tensor.ggml_type);
+    if (tensor.dims.size() < 2) {
+      demand.small_tensor_bytes += tensor.n_elems() * sizeof(float);
+      continue;
+    }
+    bool is_embedding = tensor.name == "token_embd.weight";
+    if (is_embedding) {
+      demand.embedding_bytes = tensor.size_bytes;
+      demand.embedding_row_bytes = quant_bytes(type, tensor.dims[0]);
+    }
+    if (!is_embedding || config.tied_output) {
+      demand.weight_bytes += device.packed_bytes(
+          type, static_cast<uint32_t>(tensor.dims[1]), static_cast<uint32_t>(tensor.dims[0]));
+    }
+  }
+  demand.kv_page_bytes = KvCache::page_bytes_all_layers(device, kv, config.n_layers);
+  return demand;
+}
+
+class BatchingEngine final : public Engine {
+ public:
+  BatchingEngine(
+      std::shared_ptr<const GgufModel> gguf,
+      std::unique_ptr<Device> device,
+      const EngineOptions& options)
+      : gguf_(std::move(gguf)), device_(std::move(device)), kv_type_(options.kv_type) {
+    config_ = read_model_config(*gguf_);
+    tokenizer_ = Tokenizer::from_gguf(*gguf_);
+    check_vocabulary_size(*gguf_, config_);
+    context_tokens_ = choose_context(*gguf_, config_, options.context_tokens);
+
+    KvShape shape{.type = kv_type_, .n_kv_heads = config_.n_kv_heads, .head_dim = config_.head_dim};
+    MemoryDemand demand = demand_of(*gguf_, config_, *device_, shape);
+    demand.budget_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
+    demand.context_tokens = context_tokens_;
+    demand.max_sequences = options.max_sequences;
+    demand.max_rows = options.max_rows;
+    plan_ = plan_memory(demand, config_);
+    budget_bytes_ = demand.budget_bytes;
+
+    model_ = Model::make(
+        *gguf_, config_, *device_,
+        {.limits = plan_.limits,
+         .max_slice_bytes = plan_.max_slice_bytes,
+         .embedding_resident = plan_.embedding_resident});
+    kv_ = std::make_unique<KvCache>(*device_, shape, config_.n_layers, plan_.n_kv_pages);
+    open_stream(options);
+    scheduler_ = std::make_unique<Scheduler>(
+        *kv_, Scheduler::Limits{
+                  .max_sequences = plan_.max_sequences,
+                  .step = plan_.limits,
+                  .context_tokens = context_tokens_});
+    sampler_ = std::make_unique<Sampler>(config_.n_vocab);
+    if (uint64_t room = kv_tokens(); room < context_tokens_) {
+      log_info(
+          "KV pages for {} tokens fit into {}; a longer prompt and answer (the context is {}) ends "
+          "in an error line. Raise --ram or choose --kv q8_0 for more",
+          room, size_text(budget_bytes_), context_tokens_);
+    }
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  const Device& device() const override { return *device_; }
+  uint32_t context_tokens() const override { return context_tokens_; }
+  std::string identity() const override {
+    return format(
+        "{}/{}/kv-{}", gguf_->fingerprint(), device_->kernel_version(), kv_type_name(kv_type_));
+  }
+
+  void submit(SequenceRequest request) override {
+    uint64_t room = context_tokens_ - std::min<uint64_t>(request.prompt.size(), context_tokens_);
+    StopRules rules{
+        .max_tokens = std::min(request.max_tokens.value_or(room), room),
+        .min_tokens = request.min_tokens,
+        .ignore_eos = request.ignore_eos,
+        .strings = request.stop,
+        .include_stop_in_output = request.include_stop_in_output,
+        .token_ids = request.stop_token_ids,
+        .skip_special_tokens = request.skip_special_tokens};
+    request.max_tokens = rules.max_tokens;
+    std::vector<uint32_t> resumed = std::move(request.resumed);
+    auto sequence = std::make_unique<Sequence>(
+        std::move(request), AnswerText(*tokenizer_, std::move(rules)), *kv_);
+    for (uint32_t token : resumed) {
+      if (sequence->answer.push(token) != FinishReason::none) break;
+    }
+    bool is_done = sequence->answer.reason() != FinishReason::none;
+    bool needs_scores = sequence->request.wants_logprobs || sequence->request.echo_logprobs;
+    if (is_done && !needs_scores) {
+      ended_early_.push_back(result_of(*sequence, sequence->answer.reason(), ""));
+    } else {
+      scheduler_->add(std::move(sequence));
+    }
+  }
+
+  bool wants_more() const override { return scheduler_->wants_more(); }
+  size_t n_active() const override { return scheduler_->n_active() + ended_early_.size(); }
+  bool cancel(uint64_t handle) override { return scheduler_->remove(handle) != nullptr; }
+
+  StepReport step() override {
+    StepReport report;
+    report.finished = std::exchange(ended_early_, {});
+    if (scheduler_->is_empty()) return report;
+    Clock::time_point start = Clock::now();
+    uint64_t evictions_before = scheduler_->n_evictions();
+    std::vector<std::unique_ptr<Sequence>> hopeless;
+    step_.clear();
+    std::vector<Chunk> chunks = scheduler_->next_step(step_, hopeless);
+    for (const auto& sequence : hopeless) {
+      report.finished.push_back(
+          result_of(*sequence, FinishReason::error, too_long_text(*sequence)));
+    }
+    report.evictions = static_cast<uint32_t>(scheduler_->n_evictions() - evictions_before);
+    if (!chunks.empty()) {
+      const float* logits = model_->forward(*stream_, *kv_, step_);
+      report.rows = step_.n_rows();
+      take_logits(chunks, logits, report);
+      ++steps_;
+    }
+    report.seconds = seconds_between(start, Clock::now());
+    decode_tokens_ += report.decode_rows;
+    prefill_tokens_ += report.prefill_rows;
+    step_s_ += report.seconds;
+    return report;
+  }
+
+  EngineStats stats() const override {
+    EngineStats stats;
+    stats.stream = stream_->stats();
+    stats.ram_bytes = budget_bytes_;
+    stats.weight_bytes = model_->weight_plan().streamable_bytes;
+    stats.kv_bytes =
+        KvCache::page_bytes_all_layers(
+            *device_,
+            {.type = kv_type_, .n_kv_heads = config_.n_kv_heads, .head_dim = config_.head_dim},
+            config_.n_layers) *
+        plan_.n_kv_pages;
+    stats.kv_pages = plan_.n_kv_pages;
+    stats.kv_pages_free = kv_->n_free();
+    stats.max_sequences = plan_.max_sequences;
+    stats.steps = steps_;
+    stats.decode_tokens = decode_tokens_;
+    stats.prefill_tokens = prefill_tokens_;
+    stats.evictions = scheduler_->n_evictions();
+    stats.step_s = step_s_;
+    return stats;
+  }
+
+  void logits(
+      const std::vector<uint32_t>& tokens,
+      uint32_t chunk,
+      const std::function<void(uint32_t, uint32_t, const float*)>& sink) override {
+    if (tokens.size() > kv_tokens()) {
+      fail(
+          ErrorKind::device, "{} tokens: KV pages for {} fit into --ram {}; raise it",
+          tokens.size(), kv_tokens(), size_text(budget_bytes_));
+    }
+    KvPages pages(*kv_);
+    uint32_t most = std::min(plan_.limits.max_rows, plan_.limits.max_logit_rows);
+    if (chunk == 0 || chunk > most) chunk = most;
+    for (uint32_t first = 0; first < tokens.size(); first += chunk) {
+      auto end = static_cast<uint32_t>(std::min<size_t>(first + chunk, tokens.size()));
+      pages.grow_to(end);
+      step_.clear();
+      step_.add_sequence(pages.table());
+      for (uint32_t position = first; position < end; ++position) {
+        step_.add_row(tokens[position], position, true);
+      }
+      sink(first, end - first, model_->forward(*stream_, *kv_, step_));
+      ++steps_;
+    }
+  }
+
+ private:
+  void open_stream(const EngineOptions& options) {
+    const WeightPlan& weights = model_->weight_plan();
+    bool all_resident = plan_.ring_bytes == 0;
+    StreamOptions stream{
+        .resident_bytes = all_resident ? packed_bytes(weights, *device_) : plan_.resident_bytes,
+        .ring_bytes = all_resident ? 0 : std::max(plan_.ring_bytes, min_ring_bytes(weights)),
+        .disk_rate = options.disk_rate,
+        .source = options.source};
+    stream_ = WeightStream::open(*gguf_, weights, *device_, stream);
+  }
+
+  uint64_t kv_tokens() const { return static_cast<uint64_t>(plan_.n_kv_pages) * kKvPageTokens; }
+
+  std::string too_long_text(const Sequence& sequence) const {
+    return format(
+        "prompt and answer have reached {} tokens and the KV pages of --ram {} hold {}: raise "
+        "--ram, choose --kv q8_0, or set max_tokens",
+        sequence.n_tokens(), size_text(budget_bytes_), kv_tokens());
+  }
+
+  // Scores and samples in the order of the rows; ends what is finished.
+  void take_logits(const std::vector<Chunk>& chunks, const float* logits, StepReport& report) {
+    size_t next_logits = 0;
+    uint32_t row = 0;
+    for (const Chunk& chunk : chunks) {
+      Sequence& sequence = *chunk.sequence;
+      bool decodes = chunk.n == 1 && chunk.first >= sequence.request.prompt.size();
+      (decodes ? report.decode_rows : report.prefill_rows) += chunk.n;
+      report.members.push_back(sequence.request.handle);
+      ++sequence.sweeps;
+      sequence.n_cached = chunk.first + chunk.n;
+      FinishReason reason = FinishReason::none;
+      std::string error;
+      for (uint64_t position = chunk.first; position < chunk.first + chunk.n; ++position, ++row) {
+        bool has_logits =
+            next_logits < step_.logit_rows.size() && step_.logit_rows[next_logits] == row;
+        if (!has_logits || reason != FinishReason::none) {
+          next_logits += has_logits ? 1 : 0;
+          continue;
+        }
+        std::span<const float> row_logits(logits + next_logits * config_.n_vocab, config_.n_vocab);
+        ++next_logits;
+        try {
+          reason = take_row(sequence, position, row_logits, report);
+        } catch (const LogitsError& fault) {
+          reason = FinishReason::error;
+          error = fault.what();
+        }
+      }
+      if (reason == FinishReason::none) continue;
+      report.finished.push_back(result_of(sequence, reason, error));
+      scheduler_->note_answer_length(sequence.answer.tokens().size());
+      scheduler_->remove(&sequence);
+    }
+  }
+
+  // The logits of one position: the next token's score where it is known, else its choice.
+  FinishReason take_row(
+      Sequence& sequence,
+      uint64_t position,
+      std::span<const float> logits,
+      StepReport& report) {
+    const SequenceRequest& request = sequence.request;
+    uint64_t next = position + 1;
+    if (next < sequence.n_tokens()) {
+      uint32_t token = sequence.token_at(next);
+      Sample scored = sampler_->score(logits, token, request.n_top_logprobs);
+      bool of_prompt = next < request.prompt.size();
+      auto& list = of_prompt ? sequence.prompt_logprobs : sequence.logprobs;
+      if (of_prompt && list.empty())
+        list.push_back({.id = request.prompt[0], .logprob = 0, .top = {}});
+      list.push_back({.id = token, .logprob = scored.logprob, .top = std::move(scored.top)});
+      // A resumed answer that was complete ends once its last token is scored.
+      return next + 1 == sequence.n_tokens() ? sequence.answer.reason() : FinishReason::none;
+    }
+    if (*request.max_tokens == 0) return FinishReason::length;
+    const std::vector<uint32_t>& answer = sequence.answer.tokens();
+    Sample sample = sampler_->sample(
+        logits, request.sampling,
+        {.prompt = request.prompt,
+         .answer = answer,
+         .banned = sequence.answer.banned(),
+         .wants_logprob = request.wants_logprobs,
+         .n_top_logprobs = request.n_top_logprobs});
+    if (!sequence.has_first_token) {
+      sequence.has_first_token = true;
+      sequence.first_token = Clock::now();
+    }
+    FinishReason reason = sequence.answer.push(sample.token);
+    report.new_tokens.emplace_back(request.handle, sample.token);
+    if (request.wants_logprobs) {
+      sequence.logprobs.push_back(
+          {.id = sample.token, .logprob = sample.logprob, .top = std::move(sample.top)});
+    }
+    return reason;
+  }
+
+  SequenceResult result_of(Sequence& sequence, FinishReason reason, const std::string& error) {
+    SequenceResult result;
+    result.handle = sequence.request.handle;
+    result.reason = reason;
+    result.error = error;
+    size_t kept = sequence.answer.n_kept_tokens();
+    result.tokens.assign(
+        sequence.answer.tokens().begin(),
+        sequence.answer.tokens().begin() + static_cast<ptrdiff_t>(kept));
+    result.text = sequence.answer.take_text();
+    result.logprobs = std::move(sequence.logprobs);
+    if (result.logprobs.size() > kept) result.logprobs.resize(kept);
+    result.prompt_logprobs = std::move(sequence.prompt_logprobs);
+    if (sequence.request.echo_logprobs && result.prompt_logprobs.empty()) {
+      result.prompt_logprobs.push_back({.id = sequence.request.prompt[0], .logprob = 0, .top = {}});
+    }
+    result.n_prompt_tokens = sequence.request.prompt.size();
+    result.n_answer_tokens = sequence.answer.tokens().size();
+    result.sweeps = sequence.sweeps;
+    Clock::time_point now = Clock::now();
+    if (sequence.has_first_token) {
+      result.prefill_s = seconds_between(sequence.admitted, sequence.first_token);
+      result.decode_s = seconds_between(sequence.first_token, now);
+    } else if (sequence.has_been_admitted) {
+      result.prefill_s = seconds_between(sequence.admitted, now);
+    }
+    return result;
+  }
+
+  std::shared_ptr<const GgufModel> gguf_;
+  std::unique_ptr<Device> device_;
+  KvType kv_type_;
+  ModelConfig config_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  uint32_t context_tokens_ = 0;
+  uint64_t budget_bytes_ = 0;
+  MemoryPlan plan_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvCache> kv_;           // outlives the sequences
+  std::unique_ptr<WeightStream> stream_;  // after the model whose plan it reads
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Sampler> sampler_;
+  std::vector<SequenceResult> ended_early_;
+  Step step_;
+  uint64_t steps_ = 0;
+  uint64_t decode_tokens_ = 0;
+  uint64_t prefill_tokens_ = 0;
+  double step_s_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::open(
+    std::shared_ptr<const GgufModel> model,
+    std::unique_ptr<Device> device,
+    const EngineOptions& options) {
+  return std::make_unique<BatchingEngine>(std::move(model), std::move(device), options);
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,303 @@
+#include "engine/file_reader.h"
+
+#include <fcntl.h>
+#include <liburing.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace nightsweep {
+
+namespace {
+
+std::string errno_text(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+struct stat stat_file(int fd, const std::string& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail_errno(ErrorKind::storage, errno, path);
+  return status;
+}
+
+// Some file systems take the flag at open and refuse the first read.
+bool can_read_direct(const FileSet& files) {
+  alignas(kDirectAlignment) std::array<std::byte, kDirectAlignment> block;
+  for (uint32_t file = 0; file < files.size(); ++file) {
+    if (::pread(files.fd(file), block.data(), block.size(), 0) < 0 && errno == EINVAL) return false;
+  }
+  return true;
+}
+
+class UringReader final : public FileReader {
+ public:
+  // Takes over `ring`, which is set up.
+  UringReader(FileSet files, const io_uring& ring, uint32_t depth)
+      : FileReader(std::move(files), "io_uring O_DIRECT", kDirectAlignment, depth), ring_(ring) {
+    std::vector<int> fds;
+    for (uint32_t file = 0; file < files_.size(); ++file)
+      fds.push_back(files_.fd(file));
+    has_registered_files_ =
+        io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size())) == 0;
+  }
+  UringReader(const UringReader&) = delete;
+  UringReader& operator=(const UringReader&) = delete;
+
+  ~UringReader() override {
+    // Closing the ring alone does not wait for the kernel to stop writing. A failure here ends the
+    // program: memory that is still being written to must not be given back.
+    std::vector<FileReadEnd> ended;
+    while (n_in_flight_ > 0)
+      wait(ended);
+    io_uring_queue_exit(&ring_);
+  }
+
+  void submit(const FileRead& read) override {
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    if (entry == nullptr) fail(ErrorKind::internal, "io_uring: more reads than the queue is deep");
+    const int fd = has_registered_files_ ? static_cast<int>(read.file) : files_.fd(read.file);
+    io_uring_prep_read(entry, fd, read.into, static_cast<unsigned>(read.size_bytes), read.offset);
+    if (has_registered_files_) entry->flags |= IOSQE_FIXED_FILE;
+    io_uring_sqe_set_data64(entry, read.tag);
+    ++n_in_flight_;
+  }
+
+  void wait(std::vector<FileReadEnd>& ended) override {
+    for (;;) {
+      const int result = io_uring_submit_and_wait(&ring_, 1);
+      if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) {
+        fail(ErrorKind::storage, "io_uring_enter: {}", errno_text(-result));
+      }
+      io_uring_cqe* entry = nullptr;
+      bool has_any = false;
+      while (io_uring_peek_cqe(&ring_, &entry) == 0) {
+        ended.push_back({io_uring_cqe_get_data64(entry), entry->res});
+        io_uring_cqe_seen(&ring_, entry);
+        --n_in_flight_;
+        has_any = true;
+      }
+      if (has_any) return;
+    }
+  }
+
+ private:
+  io_uring ring_;
+  bool has_registered_files_ = false;
+  uint32_t n_in_flight_ = 0;
+};
+
+class PreadReader final : public FileReader {
+ public:
+  PreadReader(FileSet files, bool is_direct, uint32_t depth)
+      : FileReader(
+            std::move(files),
+            is_direct ? "pread O_DIRECT" : "pread buffered",
+            is_direct ? kDirectAlignment : 1,
+            depth),
+        is_direct_(is_direct) {
+    if (!is_direct_) {
+      // Reading ahead on the kernel's own account would fill the page cache.
+      for (uint32_t file = 0; file < files_.size(); ++file) {
+        ::posix_fadvise(files_.fd(file), 0, 0, POSIX_FADV_RANDOM);
+      }
+    }
+    threads_.reserve(depth);
+    try {
+      for (uint32_t i = 0; i < depth; ++i)
+        threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      stop();
+      fail(
+          ErrorKind::device, "starting thread {} of {} for reading: {} (raise ulimit -u)",
+          threads_.size() + 1, depth, error.what());
+    }
+  }
+  PreadReader(const PreadReader&) = delete;
+  PreadReader& operator=(const PreadReader&) = delete;
+
+  ~PreadReader() override { stop(); }
+
+  void submit(const FileRead& read) override {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(read);
+    }
+    work_is_there_.notify_one();
+  }
+
+  void wait(std::vector<FileReadEnd>& ended) override {
+    std::unique_lock lock(mutex_);
+    read_has_ended_.wait(lock, [this] { return !ended_.empty(); });
+    ended.insert(ended.end(), ended_.begin(), ended_.end());
+    ended_.clear();
+  }
+
+ private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopping_ = true;
+    }
+    work_is_there_.notify_all();
+    for (std::thread& thread : threads_)
+      thread.join();
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_is_there_.wait(lock, [this] { return is_stopping_ || !waiting_.empty(); });
+      if (is_stopping_) return;
+      const FileRead read = waiting_.front();
+      waiting_.pop_front();
+      lock.unlock();
+      const FileReadEnd end{read.tag, read_now(read)};
+      lock.lock();
+      ended_.push_back(end);
+      read_has_ended_.notify_one();
+    }
+  }
+
+  int64_t read_now(const FileRead& read) const {
+    const int fd = files_.fd(read.file);
+    const auto offset = static_cast<off_t>(read.offset);
+    const ssize_t n = ::pread(fd, read.into, read.size_bytes, offset);
+    if (n < 0) return -errno;
+    // The page cache must not become a hidden second copy of the model.
+    if (!is_direct_) ::posix_fadvise(fd, offset, n, POSIX_FADV_DONTNEED);
+    return n;
+  }
+
+  const bool is_direct_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::condition_variable work_is_there_;
+  std::condition_variable read_has_ended_;
+  std::deque<FileRead> waiting_;
+  std::vector<FileReadEnd> ended_;
+  bool is_stopping_ = false;
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+FileSet FileSet::open(
+    const std::vector<std::string>& paths,
+    const std::vector<uint64_t>& expected_bytes,
+    int flags) {
+  FileSet set;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    File file;
+    file.path = paths[i];
+    file.fd = FileDescriptor(::open(paths[i].c_str(), O_RDONLY | O_CLOEXEC | flags));
+    if (!file.fd.is_open()) {
+      if (errno == EINVAL && flags != 0) return {};
+      fail_errno(ErrorKind::model, errno, paths[i]);
+    }
+    const struct stat status = stat_file(file.fd.value(), paths[i]);
+    file.size_bytes = static_cast<uint64_t>(status.st_size);
+    file.modified = status.st_mtim;
+    if (file.size_bytes != expected_bytes[i]) {
+      fail(
+          ErrorKind::model,
+          "{}: expected {} bytes as its head was read, found {}: the file is being written or was "
+          "replaced; start again when it is whole",
+          paths[i], expected_bytes[i], file.size_bytes);
+    }
+    set.files_.push_back(std::move(file));
+  }
+  return set;
+}
+
+void FileSet::check_unchanged() const {
+  for (uint32_t file = 0; file < files_.size(); ++file)
+    check_unchanged(file);
+}
+
+void FileSet::check_unchanged(uint32_t file) const {
+  const File& known = files_[file];
+  const struct stat status = stat_file(known.fd.value(), known.path);
+  if (static_cast<uint64_t>(status.st_size) != known.size_bytes) {
+    fail(
+        ErrorKind::model,
+        "{}: expected {} bytes as at the start, found {}: the file was changed while it is in use; "
+        "put the whole file back and start again",
+        known.path, known.size_bytes, status.st_size);
+  }
+  if (status.st_mtim.tv_sec != known.modified.tv_sec ||
+      status.st_mtim.tv_nsec != known.modified.tv_nsec) {
+    fail(
+        ErrorKind::model,
+        "{}: expected the modification time {}.{:09} as at the start, found {}.{:09}: the file was "
+        "written to while it is in use; start again",
+        known.path, known.modified.tv_sec, known.modified.tv_nsec, status.st_mtim.tv_sec,
+        status.st_mtim.tv_nsec);
+  }
+}
+
+uint64_t FileSet::current_bytes(uint32_t file) const {
+  return static_cast<uint64_t>(stat_file(fd(file), path(file)).st_size);
+}
+
+std::unique_ptr<FileReader> open_file_reader(const FileReaderOptions& options) {
+  const bool is_forced = options.source == "uring";
+  if (options.source != "auto" && options.source != "uring" && options.source != "pread") {
+    fail(ErrorKind::usage, "source: expected auto, uring or pread, found \"{}\"", options.source);
+  }
+  const auto say = [&](const std::string& text) {
+    log_text(options.warns ? LogLevel::warning : LogLevel::debug, text);
+  };
+
+  FileSet files = FileSet::open(options.paths, options.file_bytes, O_DIRECT);
+  const bool is_direct = files.size() == options.paths.size() && can_read_direct(files);
+  if (!is_direct) {
+    if (is_forced) {
+      fail(
+          ErrorKind::device,
+          "source uring: {}: the file system refuses O_DIRECT ({}); use source auto or pread, or "
+          "another file system",
+          options.paths.front(), errno_text(EINVAL));
+    }
+    say(format(
+        "{}: the file system refuses O_DIRECT ({}): weights are read with buffered pread",
+        options.paths.front(), errno_text(EINVAL)));
+    files = FileSet::open(options.paths, options.file_bytes, 0);
+  } else if (options.source != "pread") {
+    io_uring ring{};
+    const int result = io_uring_queue_init(options.depth, &ring, 0);
+    if (result == 0) {
+      return std::make_unique<UringReader>(std::move(files), ring, options.depth);
+    }
+    const char* hint = result == -EPERM || result == -ENOSYS
+                           ? "; containers often forbid it: see their seccomp profile and "
+                             "/proc/sys/kernel/io_uring_disabled"
+                           : "";
+    if (is_forced) {
+      fail(
+          ErrorKind::device, "source uring: io_uring_setup: {}{}; or use source auto or pread",
+          errno_text(-result), hint);
+    }
+    say(format(
+        "io_uring_setup: {}{}: weights are read with pread threads", errno_text(-result), hint));
+  }
+
+  // More threads than this gain nothing on a disk and cost switches.
+  constexpr uint32_t kMaxThreads = 8;
+  return std::make_unique<PreadReader>(
+      std::move(files), is_direct, std::min(options.depth, kMaxThreads));
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,94 @@
+#include "engine/model.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace nightsweep {
+
+namespace {
+
+struct Architecture {
+  const char* name;
+  std::unique_ptr<Model> (
+      *make)(const GgufModel&, const ModelConfig&, Device&, const ModelOptions&);
+};
+
+constexpr Architecture kArchitectures[] = {
+    {"llama", make_llama},
+};
+
+uint32_t n_rows_of(const GgufTensor& tensor) {
+  return tensor.dims.size() > 1 ? static_cast<uint32_t>(tensor.dims[1]) : 1;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> Model::make(
+    const GgufModel& gguf,
+    const ModelConfig& config,
+    Device& device,
+    const ModelOptions& options) {
+  for (const Architecture& known : kArchitectures) {
+    if (config.architecture == known.name) return known.make(gguf, config, device, options);
+  }
+  fail(
+      ErrorKind::model, "{}: general.architecture: expected one of {}, found '{}'", gguf.name(),
+      known_architectures(), config.architecture);
+}
+
+uint64_t Model::scratch_bytes(const ModelConfig& config, const StepLimits& limits) {
+  uint64_t q_dim = static_cast<uint64_t>(config.n_heads) * config.head_dim;
+  uint64_t kv_dim = static_cast<uint64_t>(config.n_kv_heads) * config.head_dim;
+  uint64_t row_floats = 2ULL * config.dim + 2 * q_dim + 2 * kv_dim + 2ULL * config.ff_dim;
+  uint64_t logit_floats = static_cast<uint64_t>(config.n_vocab) + config.dim;
+  // The rounded copy of an operator's input: a byte and its share of scales a value.
+  uint64_t rounded = 2 * std::max<uint64_t>({config.dim, q_dim, config.ff_dim});
+  return limits.max_rows * (row_floats * sizeof(float) + rounded) +
+         limits.max_logit_rows * logit_floats * sizeof(float);
+}
+
+EmbeddingTable::EmbeddingTable(
+    const GgufTensor& tensor,
+    TensorReader& reader,
+    Device& device,
+    uint32_t max_rows,
+    bool resident)
+    : tensor_(tensor), device_(device), reader_(reader), resident_(resident) {
+  view_ = {
+      .type = static_cast<QuantType>(tensor.ggml_type),
+      .layout = WeightLayout::file,
+      .n_rows = resident ? n_rows_of(tensor) : max_rows,
+      .n_cols = static_cast<uint32_t>(tensor.dims[0]),
+      .data = nullptr};
+  memory_ = device.allocate(quant_bytes(view_.type, view_.n_cols) * view_.n_rows);
+  view_.data = memory_->data();
+  if (resident) {
+    reader_.read(tensor, 0, tensor.size_bytes, memory_->data());
+  } else {
+    staging_ids_.resize(max_rows);
+    std::iota(staging_ids_.begin(), staging_ids_.end(), 0U);
+  }
+}
+
+void EmbeddingTable::lookup(std::span<const uint32_t> ids, float* out) {
+  if (resident_) {
+    device_.embed(view_, ids, out);
+    return;
+  }
+  reader_.read_rows(tensor_, ids, memory_->data());
+  device_.embed(view_, std::span<const uint32_t>(staging_ids_).first(ids.size()), out);
+}
+
+std::unique_ptr<DeviceMemory>
+load_floats(const GgufTensor& tensor, TensorReader& reader, Device& device) {
+  std::vector<std::byte> bytes(tensor.size_bytes);
+  reader.read(tensor, 0, tensor.size_bytes, bytes.data());
+  auto memory = device.allocate(tensor.n_elems() * sizeof(float));
+  dequantize(
+      static_cast<QuantType>(tensor.ggml_type), bytes.data(), memory->floats(), tensor.n_elems());
+  return memory;
+}
+
+}  // namespace nightsweep

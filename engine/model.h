@@ -1,0 +1,86 @@
+// Model: one architecture's forward pass, written once over the operators of a Device.
+//
+// To add an architecture: engine/models/NAME.cc and one line in the table of model.cc.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/gguf.h"
+#include "engine/kv_cache.h"
+#include "engine/model_config.h"
+#include "engine/step.h"
+#include "engine/tensor_reader.h"
+#include "engine/weight_stream.h"
+#include "engine/weights.h"
+#include "kernels/device.h"
+
+namespace nightsweep {
+
+// Limits of a forward pass; scratch memory is made for them.
+struct StepLimits {
+  uint32_t max_rows = 0;
+  uint32_t max_logit_rows = 0;
+};
+
+struct ModelOptions {
+  StepLimits limits;
+  uint64_t max_slice_bytes = 4 << 20;
+  bool embedding_resident = false;  // else rows are read from the file at every step
+};
+
+class Model {
+ public:
+  // Checks the tensors, cuts them into slices, loads norms and biases. `gguf` and `device` must
+  // outlive it. Throws Error(model).
+  static std::unique_ptr<Model> make(
+      const GgufModel& gguf,
+      const ModelConfig& config,
+      Device& device,
+      const ModelOptions& options);
+  virtual ~Model() = default;
+
+  // Bytes of scratch memory that a forward pass of these limits takes.
+  static uint64_t scratch_bytes(const ModelConfig& config, const StepLimits& limits);
+
+  virtual const WeightPlan& weight_plan() const = 0;
+  // Runs one sweep; every slice of the plan is acquired once, in order. Keys and values of the
+  // rows are stored in their pages, which must be there. Returns the logits of step.logit_rows,
+  // (logit_rows.size(), n_vocab), readable by the host and valid until the next call.
+  virtual const float* forward(WeightStream& stream, const KvCache& kv, const Step& step) = 0;
+};
+
+// Rows of the embedding by token id: resident, or read from the file as they are needed.
+class EmbeddingTable {
+ public:
+  EmbeddingTable(
+      const GgufTensor& tensor,
+      TensorReader& reader,
+      Device& device,
+      uint32_t max_rows,
+      bool resident);
+  // out: (ids.size(), n_cols)
+  void lookup(std::span<const uint32_t> ids, float* out);
+
+ private:
+  const GgufTensor& tensor_;
+  Device& device_;
+  TensorReader& reader_;
+  MatrixView view_;
+  std::unique_ptr<DeviceMemory> memory_;  // the whole table, or max_rows staging rows
+  std::vector<uint32_t> staging_ids_;
+  bool resident_;
+};
+
+// Small tensors that stay in memory as float32: norms and biases.
+std::unique_ptr<DeviceMemory>
+load_floats(const GgufTensor& tensor, TensorReader& reader, Device& device);
+
+std::unique_ptr<Model> make_llama(
+    const GgufModel& gguf,
+    const ModelConfig& config,
+    Device& device,
+    const ModelOptions& options);
+
+}  // namespace nightsweep

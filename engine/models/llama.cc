@@ -1,0 +1,273 @@
+// The llama architecture: Llama 1 to 3.x, SmolLM2, Mistral and what shares their graph.
+//
+//   x += Wo attention(rope(Wq norm(x)), rope(Wk norm(x)), Wv norm(x))
+//   x += Wdown (silu(Wgate norm(x)) * Wup norm(x))
+//
+// Tensor names and shapes: GGUF's naming, checked by check_llama_tensors().
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "engine/llama_tensors.h"
+#include "engine/model.h"
+
+namespace nightsweep {
+
+namespace {
+
+// Where the outputs of one matrix of a group go.
+struct GroupOutput {
+  float* out = nullptr;  // (rows, stride)
+  uint32_t stride = 0;
+  const float* bias = nullptr;
+  bool accumulate = false;
+};
+
+struct Layer {
+  std::unique_ptr<DeviceMemory> attention_norm;  // (dim)
+  std::unique_ptr<DeviceMemory> ff_norm;         // (dim)
+  WeightGroup qkv;
+  WeightGroup attention_out;
+  WeightGroup gate_up;
+  WeightGroup down;
+  // Null where the file has none.
+  std::unique_ptr<DeviceMemory> q_bias, k_bias, v_bias, out_bias, gate_bias, up_bias, down_bias;
+};
+
+const float* floats_or_null(const std::unique_ptr<DeviceMemory>& memory) {
+  return memory == nullptr ? nullptr : memory->floats();
+}
+
+class Llama final : public Model {
+ public:
+  Llama(
+      const GgufModel& gguf,
+      const ModelConfig& config,
+      Device& device,
+      const ModelOptions& options)
+      : config_(config),
+        device_(device),
+        tensors_(check_llama_tensors(gguf, config)),
+        reader_(gguf),
+        embedding_(
+            *tensors_.token_embd,
+            reader_,
+            device,
+            options.limits.max_rows,
+            options.embedding_resident),
+        q_dim_(config.n_heads * config.head_dim),
+        kv_dim_(config.n_kv_heads * config.head_dim) {
+    for (const LlamaLayerTensors& tensors : tensors_.layers) {
+      layers_.push_back(load_layer(tensors, options.max_slice_bytes));
+    }
+    output_norm_ = load_floats(*tensors_.output_norm, reader_, device_);
+    head_ = add_group(plan_, {tensors_.output}, options.max_slice_bytes);
+    make_scratch(options.limits);
+  }
+
+  const WeightPlan& weight_plan() const override { return plan_; }
+
+  const float* forward(WeightStream& stream, const KvCache& kv, const Step& step) override {
+    uint32_t rows = step.n_rows();
+    embedding_.lookup(step.tokens, x_->floats());
+    for (uint32_t index = 0; index < config_.n_layers; ++index) {
+      attend(stream, kv.layer(index), step, layers_[index]);
+      feed_forward(stream, rows, layers_[index]);
+    }
+    auto n_logits = static_cast<uint32_t>(step.logit_rows.size());
+    if (n_logits > 0) {
+      device_.gather_rows(x_->floats(), step.logit_rows, config_.dim, last_->floats());
+      normalize(last_->floats(), *output_norm_, n_logits, last_->floats());
+      device_.set_input(last_->floats(), n_logits, config_.dim);
+    }
+    apply(stream, head_, {{.out = logits_->floats(), .stride = config_.n_vocab}}, n_logits > 0);
+    device_.synchronize();
+    return logits_->floats();
+  }
+
+ private:
+  std::unique_ptr<DeviceMemory> optional_floats(const GgufTensor* tensor) {
+    return tensor == nullptr ? nullptr : load_floats(*tensor, reader_, device_);
+  }
+
+  // Rows [first, first + n) of a fused matrix or bias, as a tensor of their own; null for null.
+  const GgufTensor* part_of(const GgufTensor* fused, uint32_t first, uint32_t n) {
+    if (fused == nullptr) return nullptr;
+    bool is_matrix = fused->dims.size() > 1;
+    uint64_t row_bytes =
+        quant_bytes(static_cast<QuantType>(fused->ggml_type), is_matrix ? fused->dims[0] : 1);
+    GgufTensor part = *fused;
+    part.dims.back() = n;
+    part.offset = fused->offset + first * row_bytes;
+    part.size_bytes = n * row_bytes;
+    return &parts_of_fused_.emplace_back(std::move(part));
+  }
+
+  Layer load_layer(LlamaLayerTensors tensors, uint64_t max_slice_bytes) {
+    if (tensors.attn_qkv != nullptr) {
+      tensors.attn_q = part_of(tensors.attn_qkv, 0, q_dim_);
+      tensors.attn_k = part_of(tensors.attn_qkv, q_dim_, kv_dim_);
+      tensors.attn_v = part_of(tensors.attn_qkv, q_dim_ + kv_dim_, kv_dim_);
+      tensors.attn_q_bias = part_of(tensors.attn_qkv_bias, 0, q_dim_);
+      tensors.attn_k_bias = part_of(tensors.attn_qkv_bias, q_dim_, kv_dim_);
+      tensors.attn_v_bias = part_of(tensors.attn_qkv_bias, q_dim_ + kv_dim_, kv_dim_);
+    }
+    Layer layer;
+    layer.attention_norm = load_floats(*tensors.attn_norm, reader_, device_);
+    layer.ff_norm = load_floats(*tensors.ffn_norm, reader_, device_);
+    layer.qkv = add_group(plan_, {tensors.attn_q, tensors.attn_k, tensors.attn_v}, max_slice_bytes);
+    layer.attention_out = add_group(plan_, {tensors.attn_output}, max_slice_bytes);
+    layer.gate_up = add_group(plan_, {tensors.ffn_gate, tensors.ffn_up}, max_slice_bytes);
+    layer.down = add_group(plan_, {tensors.ffn_down}, max_slice_bytes);
+    layer.q_bias = optional_floats(tensors.attn_q_bias);
+    layer.k_bias = optional_floats(tensors.attn_k_bias);
+    layer.v_bias = optional_floats(tensors.attn_v_bias);
+    layer.out_bias = optional_floats(tensors.attn_output_bias);
+    layer.gate_bias = optional_floats(tensors.ffn_gate_bias);
+    layer.up_bias = optional_floats(tensors.ffn_up_bias);
+    layer.down_bias = optional_floats(tensors.ffn_down_bias);
+    return layer;
+  }
+
+  void make_scratch(const StepLimits& limits) {
+    auto floats = [this](uint64_t rows, uint64_t dim) {
+      return device_.allocate(std::max<uint64_t>(1, rows * dim) * sizeof(float));
+    };
+    x_ = floats(limits.max_rows, config_.dim);
+    normed_ = floats(limits.max_rows, config_.dim);
+    q_ = floats(limits.max_rows, q_dim_);
+    k_ = floats(limits.max_rows, kv_dim_);
+    v_ = floats(limits.max_rows, kv_dim_);
+    attended_ = floats(limits.max_rows, q_dim_);
+    gate_ = floats(limits.max_rows, config_.ff_dim);
+    up_ = floats(limits.max_rows, config_.ff_dim);
+    last_ = floats(limits.max_logit_rows, config_.dim);
+    logits_ = floats(limits.max_logit_rows, config_.n_vocab);
+    device_.reserve(limits.max_rows, std::max({config_.dim, q_dim_, config_.ff_dim}));
+  }
+
+  void normalize(const float* x, DeviceMemory& weight, uint32_t rows, float* out) {
+    device_.rms_norm(x, weight.floats(), config_.norm_epsilon, rows, config_.dim, out);
+  }
+
+  // Applies the matrices of a group to the current input, slice by slice. outputs: one a matrix.
+  // With compute = false the slices only pass: the order of a sweep is always the same.
+  void apply(
+      WeightStream& stream,
+      const WeightGroup& group,
+      const std::vector<GroupOutput>& outputs,
+      bool compute = true) {
+    for (uint32_t slice = group.first_slice; slice < group.first_slice + group.n_slices; ++slice) {
+      WeightStream::Lease lease = stream.acquire(slice);
+      if (!compute) continue;
+      parts_.clear();
+      const auto& extents = plan_.slices[slice].extents;
+      for (size_t i = 0; i < extents.size(); ++i) {
+        size_t matrix = 0;
+        while (group.tensors[matrix] != extents[i].tensor)
+          ++matrix;
+        const GroupOutput& output = outputs[matrix];
+        uint32_t first = extents[i].first_row;
+        parts_.push_back(
+            {.weight = lease.matrices()[i],
+             .bias = output.bias == nullptr ? nullptr : output.bias + first,
+             .out = output.out,
+             .out_stride = output.stride,
+             .out_column = first,
+             .accumulate = output.accumulate});
+      }
+      device_.linear(parts_);
+    }
+  }
+
+  void attend(WeightStream& stream, const KvLayer& kv, const Step& step, const Layer& layer) {
+    uint32_t rows = step.n_rows();
+    normalize(x_->floats(), *layer.attention_norm, rows, normed_->floats());
+    device_.set_input(normed_->floats(), rows, config_.dim);
+    apply(
+        stream, layer.qkv,
+        {{.out = q_->floats(), .stride = q_dim_, .bias = floats_or_null(layer.q_bias)},
+         {.out = k_->floats(), .stride = kv_dim_, .bias = floats_or_null(layer.k_bias)},
+         {.out = v_->floats(), .stride = kv_dim_, .bias = floats_or_null(layer.v_bias)}});
+    device_.rope(rope_shape(config_.n_heads), step.positions, q_->floats());
+    device_.rope(rope_shape(config_.n_kv_heads), step.positions, k_->floats());
+    device_.store_kv(kv, step.rows(), k_->floats(), v_->floats());
+    float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
+    device_.attention(kv, step.rows(), q_->floats(), config_.n_heads, scale, attended_->floats());
+    device_.set_input(attended_->floats(), rows, q_dim_);
+    apply(
+        stream, layer.attention_out,
+        {{.out = x_->floats(),
+          .stride = config_.dim,
+          .bias = floats_or_null(layer.out_bias),
+          .accumulate = true}});
+  }
+
+  void feed_forward(WeightStream& stream, uint32_t rows, const Layer& layer) {
+    normalize(x_->floats(), *layer.ff_norm, rows, normed_->floats());
+    device_.set_input(normed_->floats(), rows, config_.dim);
+    apply(
+        stream, layer.gate_up,
+        {{.out = gate_->floats(),
+          .stride = config_.ff_dim,
+          .bias = floats_or_null(layer.gate_bias)},
+         {.out = up_->floats(), .stride = config_.ff_dim, .bias = floats_or_null(layer.up_bias)}});
+    size_t count = static_cast<size_t>(rows) * config_.ff_dim;
+    device_.swiglu(gate_->floats(), up_->floats(), count, gate_->floats());
+    device_.set_input(gate_->floats(), rows, config_.ff_dim);
+    apply(
+        stream, layer.down,
+        {{.out = x_->floats(),
+          .stride = config_.dim,
+          .bias = floats_or_null(layer.down_bias),
+          .accumulate = true}});
+  }
+
+  RopeShape rope_shape(uint32_t n_heads) const {
+    return {
+        .n_heads = n_heads,
+        .head_dim = config_.head_dim,
+        .n_rot = config_.n_rot,
+        .half_split = config_.rope_half_split,
+        .frequencies = config_.rope_frequencies};
+  }
+
+  const ModelConfig config_;
+  Device& device_;
+  const LlamaTensors tensors_;
+  TensorReader reader_;
+  EmbeddingTable embedding_;
+  const uint32_t q_dim_;
+  const uint32_t kv_dim_;
+
+  WeightPlan plan_;
+  std::deque<GgufTensor> parts_of_fused_;  // addresses stay
+  std::vector<Layer> layers_;
+  std::unique_ptr<DeviceMemory> output_norm_;  // (dim)
+  WeightGroup head_;
+
+  // State of one forward pass; R = max_rows, L = max_logit_rows.
+  std::unique_ptr<DeviceMemory> x_;         // (R, dim) the residual stream
+  std::unique_ptr<DeviceMemory> normed_;    // (R, dim)
+  std::unique_ptr<DeviceMemory> q_;         // (R, n_heads, head_dim)
+  std::unique_ptr<DeviceMemory> k_;         // (R, n_kv_heads, head_dim)
+  std::unique_ptr<DeviceMemory> v_;         // (R, n_kv_heads, head_dim)
+  std::unique_ptr<DeviceMemory> attended_;  // (R, n_heads, head_dim)
+  std::unique_ptr<DeviceMemory> gate_;      // (R, ff_dim)
+  std::unique_ptr<DeviceMemory> up_;        // (R, ff_dim)
+  std::unique_ptr<DeviceMemory> last_;      // (L, dim)
+  std::unique_ptr<DeviceMemory> logits_;    // (L, n_vocab)
+  std::vector<LinearPart> parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_llama(
+    const GgufModel& gguf,
+    const ModelConfig& config,
+    Device& device,
+    const ModelOptions& options) {
+  return std::make_unique<Llama>(gguf, config, device, options);
+}
+
+}  // namespace nightsweep

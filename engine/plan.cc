@@ -1,0 +1,115 @@
+#include "engine/plan.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace nightsweep {
+
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+// More sequences than this give a CPU no more tokens a second: at 64 rows it is bound by compute.
+constexpr uint32_t kMostSequencesByDefault = 64;
+constexpr uint32_t kRowsByDefault = 256;
+constexpr uint32_t kTypicalTokens = 512;  // prompt and answer of one request
+constexpr uint32_t kLeastTokens = 256;    // below it nothing useful can run
+
+uint64_t pages_for(uint64_t n_tokens) {
+  return KvCache::pages_for(n_tokens);
+}
+
+// Slices small enough that the ring holds several, large enough that a read runs at disk speed.
+uint64_t slice_bytes_for(uint64_t budget_bytes) {
+  return std::clamp<uint64_t>(budget_bytes / 24, 64 << 10, 4 * kMiB);
+}
+
+StepLimits limits_for(const MemoryDemand& demand, uint32_t max_sequences, uint32_t rows) {
+  if (demand.max_rows > 0) rows = demand.max_rows;
+  return {.max_rows = std::max(rows, max_sequences), .max_logit_rows = max_sequences};
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
+  MemoryPlan plan;
+  plan.max_slice_bytes = slice_bytes_for(demand.budget_bytes);
+  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesByDefault;
+  uint64_t typical = pages_for(std::min(demand.context_tokens, kTypicalTokens));
+  uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
+
+  // Shrink the step until it fits: first rows, then sequences.
+  uint64_t fixed = 0;
+  uint64_t ring = 3 * plan.max_slice_bytes + kMiB;
+  uint32_t rows = kRowsByDefault;
+  for (;;) {
+    plan.limits = limits_for(demand, plan.max_sequences, rows);
+    plan.scratch_bytes = Model::scratch_bytes(config, plan.limits) +
+                         plan.limits.max_rows * demand.embedding_row_bytes;
+    fixed = plan.scratch_bytes + demand.small_tensor_bytes;
+    uint64_t needed = fixed + ring + least * demand.kv_page_bytes;
+    if (fixed + ring + least * demand.kv_page_bytes <= demand.budget_bytes &&
+        fixed * 3 <= demand.budget_bytes) {
+      break;
+    }
+    if (demand.max_rows == 0 && rows > 32) {
+      rows /= 2;
+    } else if (demand.max_sequences == 0 && plan.max_sequences > 1) {
+      plan.max_sequences /= 2;
+    } else if (needed <= demand.budget_bytes) {
+      break;
+    } else {
+      fail(
+          ErrorKind::device,
+          "--ram {} is too small for this model: at least {} are needed ({} scratch, {} ring, {} "
+          "KV for {} tokens); raise --ram, or lower --batch or --kv",
+          size_text(demand.budget_bytes), size_text(needed), size_text(fixed), size_text(ring),
+          size_text(least * demand.kv_page_bytes), std::min(demand.context_tokens, kLeastTokens));
+    }
+  }
+
+  uint64_t left = demand.budget_bytes - fixed;
+  uint64_t whole_kv = plan.max_sequences * pages_for(demand.context_tokens);
+  uint64_t wanted_kv = std::min(whole_kv, plan.max_sequences * typical);
+  if (left >= demand.weight_bytes + wanted_kv * demand.kv_page_bytes) {
+    plan.resident_bytes = demand.weight_bytes;
+    left -= demand.weight_bytes;
+    uint64_t pages = std::min(whole_kv, left / demand.kv_page_bytes);
+    // A resident embedding saves small reads, not traffic of the sweep: it comes last.
+    if (left >= demand.embedding_bytes + wanted_kv * demand.kv_page_bytes) {
+      plan.embedding_resident = true;
+      pages = std::min(pages, (left - demand.embedding_bytes) / demand.kv_page_bytes);
+    }
+    plan.n_kv_pages = static_cast<uint32_t>(pages);
+    return plan;
+  }
+  left -= ring;
+  // Weights stream: KV takes what the sequences can be expected to fill, up to half of the rest;
+  // more sequences share a sweep's traffic, resident weights only lower it.
+  uint64_t pages = std::clamp(
+      left / 2 / demand.kv_page_bytes, std::min(least, left / demand.kv_page_bytes), wanted_kv);
+  plan.n_kv_pages = static_cast<uint32_t>(pages);
+  left -= pages * demand.kv_page_bytes;
+  plan.ring_bytes = ring;
+  plan.resident_bytes = std::min(left, demand.weight_bytes);
+  return plan;
+}
+
+uint64_t default_ram_budget() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  uint64_t kib = 0;
+  std::string unit;
+  while (meminfo >> key >> kib >> unit) {
+    if (key != "MemAvailable:") continue;
+    uint64_t available = kib * 1024;
+    uint64_t margin = std::max<uint64_t>(1024 * kMiB, available / 10);
+    return available > 2 * margin ? available - margin : available / 2;
+  }
+  fail(ErrorKind::device, "/proc/meminfo has no MemAvailable; give --ram");
+}
+
+}  // namespace nightsweep

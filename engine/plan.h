@@ -1,0 +1,42 @@
+// MemoryPlan: how a RAM budget is shared between weights, ring, KV pages and scratch on the CPU.
+// Pure arithmetic, no memory is touched.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/model.h"
+
+namespace nightsweep {
+
+struct MemoryDemand {
+  uint64_t budget_bytes = 0;
+  uint64_t weight_bytes = 0;     // all slices, in the device's packed layout
+  uint64_t embedding_bytes = 0;  // the whole table; a row is read from the file otherwise
+  uint64_t embedding_row_bytes = 0;
+  uint64_t small_tensor_bytes = 0;  // norms and biases, always resident
+  uint64_t kv_page_bytes = 0;       // one page of all layers
+  uint32_t context_tokens = 0;
+  uint32_t max_sequences = 0;  // asked for; 0: choose
+  uint32_t max_rows = 0;       // asked for; 0: choose
+};
+
+struct MemoryPlan {
+  StepLimits limits;
+  uint32_t max_sequences = 0;
+  uint64_t max_slice_bytes = 0;
+  uint64_t scratch_bytes = 0;
+  uint64_t ring_bytes = 0;      // 0: everything is resident
+  uint64_t resident_bytes = 0;  // for packed slices
+  bool embedding_resident = false;
+  uint32_t n_kv_pages = 0;
+};
+
+// Weights first, as long as every sequence still has room for a typical request: a byte of either
+// saves one byte of traffic a sweep, and KV that no sequence fills saves nothing.
+// Throws Error(device) that names the smallest budget that would do.
+MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config);
+
+// MemAvailable less a margin for everybody else.
+uint64_t default_ram_budget();
+
+}  // namespace nightsweep

@@ -1,0 +1,149 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace nightsweep {
+
+uint64_t Scheduler::likely_pages(const Sequence& sequence) const {
+  // Twice the usual answer: an eviction costs a whole prefill, an idle page only a little.
+  auto likely = static_cast<uint64_t>(2 * typical_answer_tokens_);
+  uint64_t answer = std::min(sequence.request.max_tokens.value_or(likely), likely);
+  uint64_t tokens = std::max(sequence.request.prompt.size() + answer, sequence.n_tokens() + 1);
+  uint64_t pages = KvCache::pages_for(std::min(tokens, limits_.context_tokens));
+  return std::max<uint64_t>(pages, sequence.pages.table().size());
+}
+
+void Scheduler::note_answer_length(uint64_t n_tokens) {
+  constexpr double kMemory = 1.0 / 32;
+  typical_answer_tokens_ += (static_cast<double>(n_tokens) - typical_answer_tokens_) * kMemory;
+}
+
+void Scheduler::admit() {
+  uint64_t promised = 0;
+  for (const auto& sequence : running_)
+    promised += likely_pages(*sequence);
+  while (!waiting_.empty() && running_.size() < limits_.max_sequences) {
+    Sequence& next = *waiting_.front();
+    promised += likely_pages(next);
+    // Somebody must run: alone, a sequence gets every page there is.
+    if (promised > cache_.n_pages() && !running_.empty()) return;
+    if (!next.has_been_admitted) {
+      next.has_been_admitted = true;
+      next.admitted = Clock::now();
+    }
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+void Scheduler::evict_youngest() {
+  std::unique_ptr<Sequence> youngest = std::move(running_.back());
+  running_.pop_back();
+  youngest->pages.clear();
+  youngest->n_cached = 0;
+  waiting_.push_front(std::move(youngest));
+  ++n_evictions_;
+}
+
+bool Scheduler::make_room(Sequence& sequence, uint64_t n_tokens) {
+  while (!sequence.pages.grow_to(n_tokens)) {
+    if (running_.back().get() == &sequence) return false;
+    evict_youngest();
+  }
+  return true;
+}
+
+std::vector<Chunk> Scheduler::next_step(
+    Step& step,
+    std::vector<std::unique_ptr<Sequence>>& hopeless) {
+  admit();
+  std::vector<Chunk> chunks;
+  uint32_t rows_left = limits_.step.max_rows;
+  uint32_t logits_left = limits_.step.max_logit_rows;
+
+  // Decode rows have their places before any prompt: nobody's answer waits for a long prompt.
+  uint32_t decoding = 0;
+  for (const auto& sequence : running_)
+    decoding += sequence->n_pending() == 1 ? 1 : 0;
+  rows_left -= std::min(rows_left, decoding);
+  logits_left -= std::min(logits_left, decoding);
+
+  // Evictions shorten running_ behind `index`, never before it.
+  for (size_t index = 0; index < running_.size(); ++index) {
+    Sequence& sequence = *running_[index];
+    bool decodes = sequence.n_pending() == 1;
+    uint32_t n = 0;
+    uint32_t n_logits = 0;
+    if (decodes) {
+      n = 1;
+    } else {
+      uint64_t most = std::min<uint64_t>(sequence.n_pending(), rows_left);
+      while (n < most) {
+        bool wants = sequence.wants_logits(sequence.n_cached + n);
+        if (wants && n_logits == logits_left) break;
+        n_logits += wants ? 1 : 0;
+        ++n;
+      }
+    }
+    if (n == 0) continue;
+    if (!make_room(sequence, sequence.n_cached + n)) {
+      // The youngest itself: it goes on with the pages it has, or steps back.
+      uint64_t room = (sequence.pages.table().size() + cache_.n_free()) * kKvPageTokens;
+      if (room > sequence.n_cached) {
+        n = static_cast<uint32_t>(std::min<uint64_t>(n, room - sequence.n_cached));
+        n_logits = std::min(n_logits, n);
+        sequence.pages.grow_to(sequence.n_cached + n);
+      } else if (index > 0) {
+        evict_youngest();
+        break;
+      } else {
+        hopeless.push_back(std::move(running_.back()));
+        running_.pop_back();
+        break;
+      }
+    }
+    if (!decodes) {
+      rows_left -= n;
+      logits_left -= n_logits;
+    }
+    chunks.push_back({.sequence = &sequence, .first = sequence.n_cached, .n = n});
+  }
+  // No chunk is of an evicted sequence: they are made oldest first, and only younger ones go.
+  for (const Chunk& chunk : chunks) {
+    step.add_sequence(chunk.sequence->pages.table());
+    for (uint64_t position = chunk.first; position < chunk.first + chunk.n; ++position) {
+      step.add_row(
+          chunk.sequence->token_at(position), static_cast<uint32_t>(position),
+          chunk.sequence->wants_logits(position));
+    }
+  }
+  return chunks;
+}
+
+std::unique_ptr<Sequence> Scheduler::remove(const Sequence* sequence) {
+  auto is_it = [&](const std::unique_ptr<Sequence>& held) { return held.get() == sequence; };
+  if (auto found = std::find_if(running_.begin(), running_.end(), is_it); found != running_.end()) {
+    std::unique_ptr<Sequence> taken = std::move(*found);
+    running_.erase(found);
+    return taken;
+  }
+  if (auto found = std::find_if(waiting_.begin(), waiting_.end(), is_it); found != waiting_.end()) {
+    std::unique_ptr<Sequence> taken = std::move(*found);
+    waiting_.erase(found);
+    return taken;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Sequence> Scheduler::remove(uint64_t handle) {
+  for (const auto& sequence : running_) {
+    if (sequence->request.handle == handle) return remove(sequence.get());
+  }
+  for (const auto& sequence : waiting_) {
+    if (sequence->request.handle == handle) return remove(sequence.get());
+  }
+  return nullptr;
+}
+
+}  // namespace nightsweep

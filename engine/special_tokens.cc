@@ -1,0 +1,66 @@
+#include "engine/special_tokens.h"
+
+#include <algorithm>
+
+namespace nightsweep {
+
+SpecialTokens::SpecialTokens(const TokenData& data) {
+  for (uint32_t id = 0; id < data.texts.size(); ++id) {
+    const TokenType type = data.types[id];
+    if (data.texts[id].empty()) continue;
+    if (is_control_type(type) || type == TokenType::user_defined) {
+      entries_.push_back({data.texts[id], id, is_control_type(type)});
+    }
+  }
+  std::ranges::stable_sort(entries_, {}, &Entry::text);
+  const auto repeated = std::ranges::unique(entries_, {}, &Entry::text);  // the first id stays
+  entries_.erase(repeated.begin(), repeated.end());
+  for (uint32_t i = 0; i < entries_.size(); ++i) {
+    Slice& slice = by_first_byte_[static_cast<uint8_t>(entries_[i].text[0])];
+    if (slice.end == 0) slice.begin = i;
+    slice.end = i + 1;
+  }
+}
+
+const SpecialTokens::Entry* SpecialTokens::longest_at(std::string_view text, size_t n_trusted)
+    const {
+  const Slice slice = by_first_byte_[static_cast<uint8_t>(text[0])];
+  auto begin = entries_.begin() + slice.begin;
+  auto end = entries_.begin() + slice.end;
+  const Entry* longest = nullptr;
+  // All of [begin, end) have their first `length` bytes in common with the text, so the one that
+  // is no longer than that stands first.
+  for (size_t length = 1; begin != end; ++length) {
+    if (begin->text.size() == length) {
+      if (!begin->needs_trust || length <= n_trusted) longest = &*begin;
+      ++begin;
+    }
+    if (length == text.size()) break;
+    const auto wanted = static_cast<uint8_t>(text[length]);
+    const auto byte_at = [length](const Entry& entry) {
+      return static_cast<uint8_t>(entry.text[length]);
+    };
+    const auto same = std::ranges::equal_range(begin, end, wanted, {}, byte_at);
+    begin = same.begin();
+    end = same.end();
+  }
+  return longest;
+}
+
+std::optional<SpecialTokens::Match>
+SpecialTokens::find(std::string_view text, size_t from, const std::vector<Range>& trusted) const {
+  // The first range that ends beyond the place looked at.
+  auto range = std::ranges::upper_bound(trusted, from, {}, &Range::end);
+  for (size_t at = from; at < text.size(); ++at) {
+    const Slice slice = by_first_byte_[static_cast<uint8_t>(text[at])];
+    if (slice.begin == slice.end) continue;
+    while (range != trusted.end() && range->end <= at)
+      ++range;
+    const bool is_trusted = range != trusted.end() && range->begin <= at;
+    const Entry* entry = longest_at(text.substr(at), is_trusted ? range->end - at : 0);
+    if (entry != nullptr) return Match{at, at + entry->text.size(), entry->id};
+  }
+  return std::nullopt;
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,44 @@
+#include "base/log.h"
+#include "runner/command.h"
+#include "runner/output.h"
+#include "runner/submission.h"
+
+namespace nightsweep {
+
+namespace {
+
+int submit(const Invocation& invocation) {
+  CommonOptions options = read_common_options(invocation.arguments);
+  SubmissionOptions submission = read_submission_options(invocation.arguments);
+  PromptModels models(options.models, options.context_tokens);
+  const PromptModel* model = nullptr;
+  if (!options.model.empty()) model = &models.open(require_model(options.models, options.model));
+  auto queue = Queue::open(options.queue_path);
+  Submission made = submit_files(*queue, models, model, submission);
+  log_info(
+      "{} lines queued as {}{}", made.n_lines - made.n_refused, made.batch,
+      made.n_refused > 0 ? format(", {} with errors", made.n_refused) : "");
+  Stdout().write(made.batch + "\n");
+  return 0;
+}
+
+}  // namespace
+
+Command make_submit_command() {
+  return {
+      .name = "submit",
+      .summary = "check JSONL files and add them to the queue as one batch; prints its id",
+      .usage = "FILE... [options]",
+      .example = "nightsweep submit prompts.jsonl --model model.gguf",
+      .options = join(
+          {submission_options(),
+           queue_options(),
+           {{.name = "model", .value = "FILE", .help = "GGUF file or name for every line"},
+            {.name = "context", .value = "N", .help = "refuse prompts that do not fit N tokens"}},
+           general_options()}),
+      .min_positionals = 1,
+      .max_positionals = SIZE_MAX,
+      .run = submit};
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,29 @@
+// NIGHTSWEEP_FAULT: kills the process on purpose, for tests of what must survive.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace nightsweep {
+
+class FaultPlan {
+ public:
+  // "poison:CUSTOM_ID", "crash:step:N" or nothing. Throws Error(usage) for anything else.
+  static FaultPlan parse(std::string_view text);
+  static FaultPlan from_environment();
+
+  bool is_poison(const std::string& custom_id) const {
+    return !poison_.empty() && custom_id == poison_;
+  }
+  bool crashes_at(uint64_t step) const { return crash_step_ != 0 && step == crash_step_; }
+
+ private:
+  std::string poison_;
+  uint64_t crash_step_ = 0;
+};
+
+// SIGKILL on itself.
+[[noreturn]] void die_at_once();
+
+}  // namespace nightsweep

@@ -1,0 +1,146 @@
+#include "runner/model_source.h"
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "base/units.h"
+
+namespace nightsweep {
+
+namespace {
+
+constexpr const char* kTemplateKey = "tokenizer.chat_template";
+
+std::string absolute_path(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// The model's own limit, lowered by --context.
+uint32_t context_of(const GgufModel& gguf, uint32_t asked) {
+  uint64_t own = gguf.find_unsigned(gguf.architecture() + ".context_length").value_or(0);
+  if (own == 0 && asked == 0) {
+    fail(
+        ErrorKind::model, "{}: {}.context_length is missing (give --context N)", gguf.name(),
+        gguf.architecture());
+  }
+  if (own != 0 && asked > own) {
+    fail(ErrorKind::usage, "--context {}: {} goes up to {} tokens", asked, gguf.name(), own);
+  }
+  return asked != 0 ? asked : static_cast<uint32_t>(std::min<uint64_t>(own, UINT32_MAX));
+}
+
+}  // namespace
+
+std::optional<ModelRef> find_model(const ModelTable& models, const std::string& file_or_name) {
+  auto named = models.find(file_or_name);
+  if (named != models.end()) {
+    return ModelRef{.path = absolute_path(named->second.file), .defaults = named->second.defaults};
+  }
+  std::error_code ignored;
+  if (file_or_name.empty() || !std::filesystem::is_regular_file(file_or_name, ignored)) {
+    return std::nullopt;
+  }
+  return ModelRef{.path = absolute_path(file_or_name), .defaults = {}};
+}
+
+ModelRef require_model(const ModelTable& models, const std::string& file_or_name) {
+  auto found = find_model(models, file_or_name);
+  if (!found) {
+    fail(
+        ErrorKind::model,
+        "{}: there is no such file, and no model of that name in [models] of the configuration",
+        file_or_name);
+  }
+  return *found;
+}
+
+ModelRef chosen_model(const CommonOptions& options) {
+  if (options.model.empty()) fail(ErrorKind::usage, "expected --model FILE (a GGUF file)");
+  return require_model(options.models, options.model);
+}
+
+std::unique_ptr<PromptModel> PromptModel::open(const ModelRef& ref, uint32_t context_tokens) {
+  auto model = std::make_unique<PromptModel>();
+  model->ref_ = ref;
+  model->gguf_ = std::make_shared<const GgufModel>(GgufModel::open(ref.path));
+  model->context_tokens_ = context_of(*model->gguf_, context_tokens);
+  model->tokenizer_ = Tokenizer::from_gguf(*model->gguf_);
+  if (const std::string* source = model->gguf_->find_string(kTemplateKey)) {
+    try {
+      model->chat_template_ = ChatTemplate::compile(*source);
+    } catch (const TemplateError& error) {
+      model->no_template_ = format(
+          "the chat template of {} is not understood: {}", model->gguf_->name(), error.what());
+    }
+  } else {
+    model->no_template_ = format("{} has no chat template", model->gguf_->name());
+  }
+  model->maker_ = std::make_unique<RequestMaker>(model->maker_for(model->context_tokens_));
+  return model;
+}
+
+RequestMaker PromptModel::maker_for(uint32_t context_tokens) const {
+  return {*tokenizer_, chat_template_ ? &*chat_template_ : nullptr, no_template_, context_tokens};
+}
+
+void check_device(const CommonOptions& options) {
+  if (options.device.starts_with("cuda")) {
+    fail(
+        ErrorKind::device, "--device {}: this build has no CUDA (use --device cpu)",
+        options.device);
+  }
+}
+
+std::unique_ptr<Device> open_device(const CommonOptions& options) {
+  check_device(options);
+  if (options.vram_bytes != 0) log_warning("--vram has no effect on device cpu");
+  if (options.link_rate != 0) log_warning("--link-rate has no effect on device cpu");
+  std::unique_ptr<Device> device = make_cpu_device(
+      {.math = options.math, .n_threads = options.n_threads, .instruction_set = {}});
+  const char* why = options.device == "auto" ? " (this build has no CUDA)" : "";
+  log_info("device: {}{}", device->description(), why);
+  return device;
+}
+
+EngineOptions engine_options_of(const CommonOptions& options) {
+  EngineOptions engine;
+  engine.ram_bytes = options.ram_bytes;
+  engine.max_sequences = options.max_sequences;
+  engine.context_tokens = options.context_tokens;
+  engine.kv_type = options.kv_type;
+  engine.disk_rate = options.disk_rate;
+  return engine;
+}
+
+std::unique_ptr<Engine> open_engine(
+    std::shared_ptr<const GgufModel> gguf,
+    const CommonOptions& options) {
+  return Engine::open(std::move(gguf), open_device(options), engine_options_of(options));
+}
+
+double disk_share(const EngineStats& stats) {
+  if (stats.stream.streamed_bytes == 0 || stats.step_s <= 0) return 0;
+  if (stats.stream.measured_disk_rate <= 0) return 0;
+  return static_cast<double>(stats.stream.streamed_bytes) / stats.step_s /
+         stats.stream.measured_disk_rate;
+}
+
+std::string stream_text(const EngineStats& stats) {
+  std::string text = format(
+      "{} of weights, {} resident", size_text(stats.weight_bytes),
+      size_text(stats.stream.resident_bytes));
+  if (stats.stream.streamed_bytes == 0) return text + ", nothing streamed";
+  double rate =
+      stats.step_s > 0 ? static_cast<double>(stats.stream.streamed_bytes) / stats.step_s : 0;
+  text += format(
+      ", {} streamed ({}) at {}", size_text(stats.stream.streamed_bytes), stats.stream.source,
+      rate_text(rate));
+  if (stats.stream.measured_disk_rate > 0) {
+    text += format(
+        ", {:.0f}% of the disk's {}", 100 * disk_share(stats),
+        rate_text(stats.stream.measured_disk_rate));
+  }
+  return text;
+}
+
+}  // namespace nightsweep

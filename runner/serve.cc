@@ -1,0 +1,115 @@
+#include "runner/serve.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "runner/fault.h"
+#include "runner/progress.h"
+#include "runner/stop_signal.h"
+
+namespace nightsweep {
+
+namespace {
+
+// Turns counters into what people see, once a second into the queue as well.
+class Observer {
+ public:
+  Observer(Queue& queue, const Engine& engine, const ServeOptions& options)
+      : queue_(queue),
+        engine_(engine),
+        options_(options),
+        line_(ProgressLine::style_for(options.quiet)) {
+    if (options.batch) {
+      if (auto batch = queue.batch(*options.batch)) before_ = batch->counts;
+    }
+  }
+
+  void operator()(const WorkerCounters& counters) {
+    rate_.add(counters.since_start_s, static_cast<double>(counters.completion_tokens));
+    ProgressState state;
+    state.answered = before_.completed + counters.answered;
+    state.failed = before_.failed + counters.failed;
+    state.total = before_.total;
+    state.in_flight = counters.sequences_in_flight;
+    state.tokens_per_s = rate_.per_second();
+    state.disk_share = disk_share(engine_.stats());
+    auto finished = static_cast<double>(counters.answered + counters.failed);
+    if (counters.since_start_s > 0) state.jobs_per_s = finished / counters.since_start_s;
+    if (before_.total > 0 && finished > 0) {
+      auto left = static_cast<double>(before_.total - before_.finished()) - finished;
+      state.left_s = left / state.jobs_per_s;
+    }
+    line_.show(state);
+    constexpr double kReportEvery = 1.0;
+    if (counters.since_start_s - last_report_s_ >= kReportEvery) {
+      last_report_s_ = counters.since_start_s;
+      queue_.report_progress(progress_json(state).dump());
+    }
+  }
+
+ private:
+  Queue& queue_;
+  const Engine& engine_;
+  const ServeOptions& options_;
+  ProgressLine line_;
+  BatchCounts before_;
+  RateMeter rate_;
+  double last_report_s_ = -1;
+};
+
+}  // namespace
+
+ModelServer::ModelServer(const PromptModel& model, const CommonOptions& options)
+    : model_(model),
+      engine_(open_engine(model.gguf(), options)),
+      maker_(model.maker_for(std::min(model.context_tokens(), engine_->context_tokens()))) {}
+
+Worker::End ModelServer::serve(Queue& queue, const ServeOptions& options) {
+  WorkerOptions worker_options;
+  worker_options.claim = options.claim;
+  worker_options.model_name = std::filesystem::path(path()).stem().string();
+  worker_options.model_fingerprint = model_.gguf()->fingerprint();
+  worker_options.ends_when_idle = options.ends_when_idle;
+  worker_options.fault = FaultPlan::from_environment();
+  Worker worker(queue, *engine_, maker_, std::move(worker_options));
+  Observer observer(queue, *engine_, options);
+  Worker::End end = worker.run(
+      [] { return StopSignal::instance().requested(); },
+      [&](const WorkerCounters& counters) { observer(counters); });
+  counters_ = worker.counters();
+  return end;
+}
+
+std::string ModelServer::report() const {
+  EngineStats stats = engine_->stats();
+  auto rate = [](uint64_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+  };
+  std::string text = format(
+      "{} answered, {} failed in {}\n", counters_.answered, counters_.failed,
+      duration_text(counters_.since_start_s));
+  text += format(
+      "{} prompt tokens, {} generated: {:.1f} tokens/s over {} sweeps ({:.1f} generated a sweep)\n",
+      counters_.prompt_tokens, counters_.completion_tokens,
+      rate(counters_.completion_tokens, counters_.step_s), counters_.steps,
+      rate(counters_.completion_tokens, static_cast<double>(counters_.steps)));
+  text += format("{}\n", stream_text(stats));
+  text += format(
+      "{}; queue {:.1f}% of the time", device_text(),
+      counters_.since_start_s > 0 ? 100 * counters_.save_s / counters_.since_start_s : 0.0);
+  if (stats.evictions > 0) text += format("; {} evictions from the KV cache", stats.evictions);
+  return text;
+}
+
+WorkerInfo worker_info(const CommonOptions& options, const std::string& model) {
+  WorkerInfo info;
+  info.pid = ::getpid();
+  info.model = model;
+  info.device = options.device == "auto" ? "cpu" : options.device;
+  return info;
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,49 @@
+// One model at work: opens its engine, runs a Worker over it, shows progress, and reports.
+// Shared by `run` and `worker`.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "queue/queue.h"
+#include "runner/model_source.h"
+#include "runner/options.h"
+#include "runner/worker.h"
+
+namespace nightsweep {
+
+struct ServeOptions {
+  // Up to n jobs for this model.
+  std::function<std::vector<ClaimedJob>(uint32_t n)> claim;
+  std::optional<std::string> batch;  // progress counts this one; none: all that waits
+  bool ends_when_idle = true;
+  bool quiet = false;
+};
+
+class ModelServer {
+ public:
+  // Opens the engine. Everything given must outlive it.
+  ModelServer(const PromptModel& model, const CommonOptions& options);
+
+  const std::string& path() const { return model_.ref().path; }
+  std::string device_text() const { return engine_->device().description(); }
+  // Until nothing is left or a stop is requested (StopSignal).
+  Worker::End serve(Queue& queue, const ServeOptions& options);
+  // "12 answered, ...": what serve() did the last time, over several lines.
+  std::string report() const;
+  const WorkerCounters& counters() const { return counters_; }
+
+ private:
+  const PromptModel& model_;
+  std::unique_ptr<Engine> engine_;
+  RequestMaker maker_;
+  WorkerCounters counters_;
+};
+
+// What the queue shows of this process.
+WorkerInfo worker_info(const CommonOptions& options, const std::string& model);
+
+}  // namespace nightsweep

@@ -1,0 +1,426 @@
+#include "runner/submission.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "runner/output.h"
+
+namespace nightsweep {
+
+namespace {
+
+constexpr size_t kMostMessages = 20;
+constexpr size_t kMostNames = 10;  // model names in one message
+
+Endpoint parse_endpoint(const std::string& text) {
+  for (Endpoint endpoint : {Endpoint::chat, Endpoint::completions}) {
+    std::string url = endpoint_url(endpoint);
+    if (text == url || "/v1" + text == url || "/v1/" + text == url) return endpoint;
+  }
+  fail(
+      ErrorKind::usage, "--endpoint: expected {} or {}, found '{}'", endpoint_url(Endpoint::chat),
+      endpoint_url(Endpoint::completions), text);
+}
+
+int64_t draw_seed() {
+  static std::random_device device;
+  uint64_t bits = (static_cast<uint64_t>(device()) << 32) | device();
+  return static_cast<int64_t>(bits >> 1);
+}
+
+int64_t now_unix_s() {
+  using std::chrono::system_clock;
+  return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch())
+      .count();
+}
+
+// The lines of all files, numbered through.
+class BatchReader {
+ public:
+  BatchReader(
+      Queue& queue,
+      PromptModels& models,
+      const PromptModel* model,
+      const SubmissionOptions& options)
+      : models_(models), model_(model), options_(options), writer_(queue.new_batch()) {
+    line_options_.endpoint = options.endpoint;
+    line_options_.defaults = options.defaults;
+    line_options_.lenient = options.lenient;
+    line_options_.draw_seed = draw_seed;
+    if (model != nullptr) add_defaults(line_options_, *model);
+  }
+
+  Submission read() {
+    for (const std::string& file : options_.files)
+      read_file(file);
+    refuse_if_bad();
+    NewBatch batch;
+    if (options_.is_found_again) batch.key = key();
+    batch.name = options_.name;
+    if (batch.name.empty()) {
+      const std::string& first = options_.files.front();
+      batch.name = first == "-" ? "stdin" : std::filesystem::path(first).filename().string();
+    }
+    if (model_ != nullptr) batch.model = model_->ref().path;
+    batch.endpoint = endpoints_.size() == 1 ? endpoint_url(*endpoints_.begin()) : "mixed";
+    batch.options = settings_json().dump();
+    result_.batch = writer_->commit(batch, &result_.existed);
+    report_names();
+    return std::move(result_);
+  }
+
+ private:
+  struct FilePart {
+    std::string file;
+    uint64_t offset = 0;  // lines of the files before it
+  };
+
+  static void add_defaults(LineOptions& options, const PromptModel& model) {
+    for (const auto& [key, value] : model.ref().defaults) {
+      bool is_set = std::any_of(
+          options.defaults.begin(), options.defaults.end(),
+          [&, &name = key](const auto& pair) { return pair.first == name; });
+      if (!is_set) options.defaults.emplace_back(key, value);
+    }
+  }
+
+  void read_file(const std::string& file) {
+    parts_.push_back({.file = file == "-" ? "stdin" : file, .offset = last_line_});
+    FileDescriptor opened;
+    if (file != "-") opened = open_for_reading(file, ErrorKind::input);
+    LineReader reader(
+        file == "-" ? STDIN_FILENO : opened.value(), parts_.back().file, options_.max_line_bytes);
+    Sha256 hash;
+    reader.on_bytes([&](std::string_view bytes) { hash.add(bytes); });
+    uint64_t n_before = result_.n_lines;
+    while (auto line = reader.next()) {
+      last_line_ = parts_.back().offset + line->number;
+      ++result_.n_lines;
+      read_line(*line);
+    }
+    if (result_.n_lines == n_before) {
+      fail(
+          ErrorKind::input, "{}: expected at least one request line, found none",
+          parts_.back().file);
+    }
+    content_hashes_.push_back(hash.hex());
+  }
+
+  void read_line(const LineReader::Line& line) {
+    if (line.too_long) {
+      refuse(line_too_long(last_line_, options_.max_line_bytes), nullptr);
+      return;
+    }
+    auto parsed = parse_line(line.text, last_line_, line_options_);
+    if (auto* error = std::get_if<LineError>(&parsed)) {
+      refuse(std::move(*error), nullptr);
+      return;
+    }
+    auto* job = &std::get<Job>(parsed);
+    std::string model_name;
+    const PromptModel* model = model_of(*job, model_name);
+    if (model == nullptr && options_.needs_models) {
+      refuse(
+          line_error(
+              *job, "body.model",
+              format(
+                  "expected a model of [models] or --map-model, or --model FILE for all lines, "
+                  "found {}",
+                  job->model.empty() ? "none" : "'" + job->model + "'"),
+              "model_not_found"),
+          job);
+      return;
+    }
+    if (model_ == nullptr && model != nullptr && !model->ref().defaults.empty()) {
+      // Only now is it known whose defaults hold for this line.
+      LineOptions with_defaults = line_options_;
+      add_defaults(with_defaults, *model);
+      parsed = parse_line(line.text, last_line_, with_defaults);
+      if (auto* error = std::get_if<LineError>(&parsed)) {
+        refuse(std::move(*error), nullptr);
+        return;
+      }
+      job = &std::get<Job>(parsed);
+    }
+    if (model != nullptr) {
+      auto prompts = model->maker().prompts(*job, submitted_unix_s_);
+      if (auto* error = std::get_if<ApiError>(&prompts)) {
+        refuse(line_error(*job, "body." + error->param, error->message, error->code), job);
+        return;
+      }
+    }
+    add(*job, model_name);
+  }
+
+  // Where a line goes: the model itself where it is at hand, and the name to store.
+  const PromptModel* model_of(const Job& job, std::string& stored_name) {
+    if (model_ != nullptr) {
+      stored_name = model_->ref().path;
+      if (!job.model.empty() && job.model != stored_name) note_name(job.model);
+      return model_;
+    }
+    stored_name = job.model;
+    const PromptModel* model = nullptr;
+    auto mapped = std::find_if(
+        options_.model_map.begin(), options_.model_map.end(),
+        [&](const auto& pair) { return pair.first == job.model; });
+    if (mapped != options_.model_map.end()) {
+      stored_name = mapped->second;
+      model = models_.find(mapped->second);
+    } else {
+      model = models_.find_named(job.model);
+    }
+    if (model != nullptr) stored_name = model->ref().path;
+    return model;
+  }
+
+  static LineError
+  line_error(const Job& job, std::string field, std::string message, std::string code) {
+    LineError error;
+    error.line = job.line;
+    error.field = std::move(field);
+    error.message = std::move(message);
+    error.custom_id = job.custom_id;
+    error.code = std::move(code);
+    return error;
+  }
+
+  void add(const Job& job, const std::string& model_name) {
+    NewJob stored{
+        .line = last_line_,
+        .custom_id = job.custom_id,
+        .model = model_name,
+        .request = job_to_text(job)};
+    uint64_t first_line = 0;
+    if (!writer_->add(stored, &first_line)) {
+      refuse(repeated_id(job, first_line), &job);
+      return;
+    }
+    endpoints_.insert(job.endpoint);
+    auto& models = result_.models;
+    if (std::find(models.begin(), models.end(), model_name) == models.end()) {
+      models.push_back(model_name);
+    }
+    for (const std::string& field : job.ignored)
+      ignored_.insert(field);
+  }
+
+  LineError repeated_id(const Job& job, uint64_t first_line) const {
+    auto [file, line] = place(first_line);
+    std::string where =
+        file == parts_.back().file ? format("line {}", line) : format("{}:{}", file, line);
+    return line_error(
+        job, "custom_id",
+        format(
+            "expected an id of its own, found {}, which {} has", Json(job.custom_id).dump(), where),
+        "invalid_value");
+  }
+
+  // File and line in it of a line numbered through.
+  std::pair<std::string, uint64_t> place(uint64_t line) const {
+    const FilePart* part = &parts_.front();
+    for (const FilePart& candidate : parts_) {
+      if (candidate.offset < line) part = &candidate;
+    }
+    return {part->file, line - part->offset};
+  }
+
+  void refuse(LineError error, const Job* job) {
+    ++result_.n_refused;
+    if (result_.n_refused <= kMostMessages) {
+      LineError shown = error;
+      shown.line = last_line_ - parts_.back().offset;
+      write_message(shown.text(parts_.back().file) + "\n");
+    }
+    if (options_.keep_going) keep_refused(error, job);
+  }
+
+  // The line stays in the batch, with its error as the result.
+  void keep_refused(const LineError& error, const Job* job) {
+    NewJob stored{.line = last_line_, .custom_id = error.custom_id, .model = {}, .request = {}};
+    if (job != nullptr) stored.request = job_to_text(*job);
+    NewResult result;
+    ApiError api = error.api_error();
+    result.status_code = api.status_code;
+    result.body = error_body(api).dump();
+    // An id that is taken cannot stand a second time: the line's number names it then.
+    uint64_t first_line = 0;
+    for (int n = 0; !writer_->add_refused(stored, result, &first_line); ++n) {
+      stored.custom_id = format("line-{}{}", last_line_, n == 0 ? "" : format("-{}", n));
+    }
+  }
+
+  void refuse_if_bad() const {
+    if (result_.n_refused > kMostMessages) {
+      write_message(format("and {} more\n", result_.n_refused - kMostMessages));
+    }
+    if (result_.n_refused == 0 || options_.keep_going) return;
+    fail(
+        ErrorKind::input,
+        "{} of {} lines refused, nothing was queued (mend them, or give --keep-going to queue the "
+        "others)",
+        result_.n_refused, result_.n_lines);
+  }
+
+  void note_name(const std::string& name) {
+    ++n_other_names_;
+    if (other_names_.size() < kMostNames) other_names_.insert(name);
+  }
+
+  void report_names() const {
+    if (n_other_names_ > 0) {
+      std::string names;
+      for (const std::string& name : other_names_)
+        names += (names.empty() ? "" : ", ") + name;
+      log_info(
+          "{} lines name another model ({}{}); all go to {}", n_other_names_, names,
+          other_names_.size() == kMostNames ? ", ..." : "", model_->ref().path);
+    }
+    if (!ignored_.empty()) {
+      std::string names;
+      for (const std::string& name : ignored_)
+        names += (names.empty() ? "" : ", ") + name;
+      log_info("parameters without effect here: {}", names);
+    }
+  }
+
+  Json settings_json() const {
+    Json settings = Json::Object{};
+    Json defaults = Json::Object{};
+    for (const auto& [key, value] : line_options_.defaults)
+      defaults.set(key, value);
+    settings.set("set", std::move(defaults));
+    Json map = Json::Object{};
+    for (const auto& [from, to] : options_.model_map)
+      map.set(from, to);
+    settings.set("map_model", std::move(map));
+    settings.set(
+        "endpoint", options_.endpoint ? Json(endpoint_url(*options_.endpoint)) : Json(nullptr));
+    settings.set("lenient", options_.lenient);
+    settings.set("keep_going", options_.keep_going);
+    settings.set("max_line_bytes", static_cast<uint64_t>(options_.max_line_bytes));
+    return settings;
+  }
+
+  // Everything that decides the answers, and nothing that does not.
+  std::string key() {
+    Sha256 hash;
+    for (const std::string& content : content_hashes_)
+      hash.add(content + "\n");
+    if (model_ != nullptr) {
+      hash.add(model_->gguf()->fingerprint() + "\n");
+    } else {
+      for (const std::string& path : result_.models) {
+        const PromptModel* model = models_.find(path);
+        hash.add(model == nullptr ? path : model->gguf()->fingerprint());
+        hash.add("\n");
+      }
+    }
+    hash.add(settings_json().dump() + "\n" + options_.key_suffix);
+    return hash.hex();
+  }
+
+  PromptModels& models_;
+  const PromptModel* model_;
+  const SubmissionOptions& options_;
+  std::unique_ptr<BatchWriter> writer_;
+  LineOptions line_options_;
+  int64_t submitted_unix_s_ = now_unix_s();
+  Submission result_;
+  std::vector<FilePart> parts_;
+  uint64_t last_line_ = 0;
+  std::vector<std::string> content_hashes_;
+  std::set<Endpoint> endpoints_;
+  std::set<std::string> other_names_;
+  uint64_t n_other_names_ = 0;
+  std::set<std::string> ignored_;
+};
+
+}  // namespace
+
+std::vector<OptionSpec> submission_options() {
+  return {
+      {.name = "set",
+       .value = "KEY=JSON",
+       .help = "a body parameter for lines that do not set it",
+       .repeatable = true},
+      {.name = "map-model",
+       .value = "A=B",
+       .help = "lines that name model A go to B",
+       .repeatable = true},
+      {.name = "endpoint", .value = "URL", .help = "for lines without url: /v1/chat/completions"},
+      {.name = "name", .value = "TEXT", .help = "a name for the batch (default: the file's)"},
+      {.name = "keep-going", .value = "", .help = "queue the good lines, bad ones get errors"},
+      {.name = "lenient", .value = "", .help = "list unknown parameters in place of refusing"},
+      {.name = "max-line", .value = "SIZE", .help = "longest line (default 16MiB)"},
+  };
+}
+
+SubmissionOptions read_submission_options(const Arguments& arguments) {
+  SubmissionOptions options;
+  options.files = arguments.operands();
+  if (std::count(options.files.begin(), options.files.end(), "-") > 1) {
+    fail(ErrorKind::usage, "stdin (-) is given twice");
+  }
+  if (auto text = arguments.find("endpoint")) options.endpoint = parse_endpoint(*text);
+  for (const std::string& text : arguments.all("set")) {
+    auto [key, value] = split_pair(text, "--set");
+    try {
+      options.defaults.emplace_back(key, Json::parse(value));
+    } catch (const JsonError& error) {
+      fail(
+          ErrorKind::usage,
+          "--set {}: expected JSON behind the '=', found {} ({}; a string needs its quotes: "
+          "--set 'stop=\"END\"')",
+          key, value, error.what());
+    }
+  }
+  for (const std::string& text : arguments.all("map-model"))
+    options.model_map.push_back(split_pair(text, "--map-model"));
+  options.name = arguments.find("name").value_or("");
+  options.keep_going = arguments.has("keep-going");
+  options.lenient = arguments.has("lenient");
+  if (auto text = arguments.find("max-line")) {
+    options.max_line_bytes = parse_size(*text, "--max-line");
+    if (options.max_line_bytes == 0) fail(ErrorKind::usage, "--max-line: expected a size above 0");
+  }
+  return options;
+}
+
+const PromptModel* PromptModels::find(const std::string& file_or_name) {
+  auto known = by_name_.find(file_or_name);
+  if (known != by_name_.end()) return known->second;
+  constexpr size_t kMostKnown = 1000;  // names of a hostile file
+  auto ref = find_model(table_, file_or_name);
+  const PromptModel* model = ref ? &open(*ref) : nullptr;
+  if (by_name_.size() < kMostKnown) by_name_[file_or_name] = model;
+  return model;
+}
+
+const PromptModel* PromptModels::find_named(const std::string& name) {
+  return table_.contains(name) ? find(name) : nullptr;
+}
+
+const PromptModel& PromptModels::open(const ModelRef& ref) {
+  auto& model = by_path_[ref.path];
+  if (model == nullptr) model = PromptModel::open(ref, context_tokens_);
+  return *model;
+}
+
+Submission submit_files(
+    Queue& queue,
+    PromptModels& models,
+    const PromptModel* model,
+    const SubmissionOptions& options) {
+  return BatchReader(queue, models, model, options).read();
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,361 @@
+#include "runner/worker.h"
+
+#include <algorithm>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "jobs/jsonl.h"
+#include "runner/checkpoint.h"
+
+namespace nightsweep {
+
+namespace {
+
+// Claims are transactions: several jobs share one. Few, since a crash is blamed on all of them.
+constexpr uint32_t kClaimJobs = 16;
+// Completions wait for the next save; no more than these.
+constexpr size_t kMostPending = 512;
+constexpr double kTickEvery = 0.1;
+
+int64_t now_ms() {
+  using std::chrono::system_clock;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             system_clock::now().time_since_epoch())
+      .count();
+}
+
+ApiError server_error(std::string message, std::string code) {
+  ApiError error;
+  error.message = std::move(message);
+  error.type = "server_error";
+  error.code = std::move(code);
+  return error;
+}
+
+}  // namespace
+
+struct Worker::ActiveJob {
+  ClaimedJob claimed;
+  Job job;
+  PromptTokens prompts;
+  std::vector<uint64_t> handles;        // (choices)
+  std::vector<TokenIds> tokens;         // (choices) so far, to checkpoint
+  std::vector<SequenceResult> results;  // (choices) those that are finished
+  size_t n_left = 0;
+  uint64_t n_resumed = 0;   // tokens that came with the checkpoint
+  bool is_changed = false;  // since the last checkpoint
+  uint64_t sweeps = 0;
+  uint64_t last_step = 0;
+  double queued_s = 0;
+  double claimed_at_s = 0;
+  double first_token_s = -1;  // from the claim
+  std::optional<ApiError> error;
+};
+
+Worker::Worker(Queue& queue, Engine& engine, const RequestMaker& maker, WorkerOptions options)
+    : queue_(queue),
+      engine_(engine),
+      maker_(maker),
+      options_(std::move(options)),
+      identity_(engine.identity()) {}
+
+Worker::~Worker() = default;
+
+double Worker::elapsed_s() const {
+  return std::chrono::duration<double>(Clock::now() - started_).count();
+}
+
+Worker::End Worker::run(
+    const std::function<bool()>& stop,
+    const std::function<void(const WorkerCounters&)>& tick) {
+  try {
+    End end = loop(stop, tick);
+    save(true);
+    release_all();
+    return end;
+  } catch (const Error& error) {
+    // What was finished goes to disk and the rest back to the queue if the queue still works; if
+    // not, the next worker recovers it.
+    log_debug("giving back what was claimed, after: {}", error.what());
+    try {
+      save(true);
+      release_all();
+    } catch (const Error& second) {
+      log_debug("that failed too: {}", second.what());
+    }
+    throw;
+  }
+}
+
+Worker::End Worker::loop(
+    const std::function<bool()>& stop,
+    const std::function<void(const WorkerCounters&)>& tick) {
+  double last_tick_s = -1;
+  for (;;) {
+    if (stop()) return End::stopped;
+    bool got_jobs = top_up();
+    bool is_working = engine_.n_active() > 0;
+    if (is_working) {
+      StepReport report = engine_.step();
+      ++counters_.steps;
+      if (options_.fault.crashes_at(counters_.steps)) die_at_once();
+      absorb(report);
+    }
+    double since_save_s = std::chrono::duration<double>(Clock::now() - last_save_).count();
+    if (since_save_s >= options_.save_every_s) {
+      save(true);
+      drop_cancelled();
+    } else if ((!is_working && !got_jobs) || completions_.size() >= kMostPending) {
+      save(false);
+    }
+    counters_.jobs_in_flight = active_.size();
+    counters_.sequences_in_flight = places_.size();
+    counters_.since_start_s = elapsed_s();
+    if (counters_.since_start_s - last_tick_s >= kTickEvery || !is_working) {
+      last_tick_s = counters_.since_start_s;
+      tick(counters_);
+    }
+    if (is_working || got_jobs) continue;
+    if (options_.ends_when_idle) return End::idle;
+    // Short naps, so that a stop is not kept waiting.
+    constexpr double kNap = 0.05;
+    for (double left = options_.poll_every_s; left > 0 && !stop(); left -= kNap)
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, kNap)));
+  }
+}
+
+// True: at least one job was taken.
+bool Worker::top_up() {
+  bool any = false;
+  while (engine_.wants_more()) {
+    std::vector<ClaimedJob> claimed = options_.claim(kClaimJobs);
+    if (claimed.empty()) return any;
+    any = true;
+    for (ClaimedJob& job : claimed)
+      start(std::move(job));
+    // A run of jobs that all fail at once must not keep the others from being saved.
+    if (completions_.size() >= kMostPending) return any;
+  }
+  return any;
+}
+
+void Worker::start(ClaimedJob claimed) {
+  Claim claim = claimed.claim;
+  auto active = std::make_unique<ActiveJob>();
+  active->claimed = std::move(claimed);
+  active->queued_s = static_cast<double>(now_ms() - active->claimed.submitted_ms) / 1000;
+  active->claimed_at_s = elapsed_s();
+  try {
+    active->job = job_from_text(active->claimed.request);
+  } catch (const std::exception& error) {
+    log_error("job {}: the stored request cannot be read: {}", claim.job, error.what());
+    fail_claim(claim, server_error("the stored request cannot be read", "damaged_request"));
+    return;
+  }
+  auto made = maker_.prompts(active->job, active->claimed.submitted_ms / 1000);
+  if (const auto* error = std::get_if<ApiError>(&made)) {
+    fail_job(*active, *error);
+    return;
+  }
+  active->prompts = std::move(std::get<PromptTokens>(made));
+  size_t n = n_choices(active->job, active->prompts);
+  active->tokens.resize(n);
+  active->results.resize(n);
+  active->n_left = n;
+  if (!active->claimed.checkpoint.empty()) {
+    if (active->claimed.checkpoint_identity == identity_) {
+      auto resumed =
+          checkpoint_from_text(active->claimed.checkpoint, n, engine_.tokenizer().n_tokens());
+      if (resumed) {
+        active->tokens = std::move(*resumed);
+      } else {
+        log_warning(
+            "{}: its checkpoint cannot be read; the answer starts again from its prompt",
+            active->claimed.custom_id);
+      }
+    } else if (!std::exchange(said_other_identity_, true)) {
+      log_warning(
+          "checkpoints of {} belong to {}, this is {}: those answers start again from their "
+          "prompts",
+          active->claimed.batch, active->claimed.checkpoint_identity, identity_);
+    }
+    // It was made for another engine, or read: it is not needed any more.
+    active->claimed.checkpoint.clear();
+  }
+  ActiveJob* job = active.get();
+  active_[claim.job] = std::move(active);
+  for (const TokenIds& prompt : job->prompts)
+    counters_.prompt_tokens += prompt.size();
+  for (size_t choice = 0; choice < n; ++choice) {
+    job->n_resumed += job->tokens[choice].size();
+    SequenceRequest request = maker_.sequence(job->job, job->prompts, choice, job->tokens[choice]);
+    request.handle = next_handle_++;
+    job->handles.push_back(request.handle);
+    places_[request.handle] = {.job = job, .choice = choice};
+    engine_.submit(std::move(request));
+  }
+}
+
+void Worker::absorb(StepReport& report) {
+  counters_.step_s += report.seconds;
+  for (uint64_t handle : report.members) {
+    auto place = places_.find(handle);
+    if (place == places_.end()) continue;
+    ActiveJob& job = *place->second.job;
+    if (options_.fault.is_poison(job.claimed.custom_id)) die_at_once();
+    if (job.last_step != counters_.steps) {
+      job.last_step = counters_.steps;
+      ++job.sweeps;
+    }
+  }
+  counters_.completion_tokens += report.new_tokens.size();
+  for (const auto& [handle, token] : report.new_tokens) {
+    auto place = places_.find(handle);
+    if (place == places_.end()) continue;
+    ActiveJob& job = *place->second.job;
+    job.tokens[place->second.choice].push_back(token);
+    job.is_changed = true;
+    if (job.first_token_s < 0) job.first_token_s = elapsed_s() - job.claimed_at_s;
+  }
+  for (SequenceResult& result : report.finished)
+    finish_choice(std::move(result));
+}
+
+void Worker::finish_choice(SequenceResult result) {
+  auto found = places_.find(result.handle);
+  if (found == places_.end()) return;
+  Place place = found->second;
+  places_.erase(found);
+  ActiveJob& job = *place.job;
+  if (result.reason == FinishReason::error) {
+    job.error = server_error(result.error, "engine_error");
+  } else {
+    job.results[place.choice] = std::move(result);
+  }
+  --job.n_left;
+  if (job.error) {
+    fail_job(job, *job.error);
+    drop(job.claimed.claim.job);
+  } else if (job.n_left == 0) {
+    complete(job);
+    drop(job.claimed.claim.job);
+  }
+}
+
+void Worker::complete(ActiveJob& job) {
+  Answer answer;
+  answer.choices = maker_.choices(job.job, job.prompts, job.results);
+  for (const TokenIds& prompt : job.prompts)
+    answer.usage.prompt_tokens += prompt.size();
+  Timings& timings = answer.timings;
+  for (const SequenceResult& result : job.results) {
+    answer.usage.completion_tokens += result.n_answer_tokens;
+    timings.prefill_s = std::max(timings.prefill_s, result.prefill_s);
+    timings.decode_s = std::max(timings.decode_s, result.decode_s);
+  }
+  timings.queued_s = std::max(job.queued_s, 0.0);
+  timings.first_token_s = std::max(job.first_token_s, 0.0);
+  timings.sweeps = job.sweeps;
+  timings.attempts = job.claimed.claim.attempt;
+  uint64_t generated =
+      answer.usage.completion_tokens - std::min(answer.usage.completion_tokens, job.n_resumed);
+  double taken_s = elapsed_s() - job.claimed_at_s;
+  timings.tokens_per_s = taken_s > 0 ? static_cast<double>(generated) / taken_s : 0;
+  answer.seed = job.job.parameters.seed;
+  answer.model = job.job.model.empty() ? options_.model_name : job.job.model;
+  answer.model_fingerprint = options_.model_fingerprint;
+  answer.created_unix_s = now_ms() / 1000;
+
+  Completion completion;
+  completion.claim = job.claimed.claim;
+  completion.result.status_code = 200;
+  completion.result.body =
+      answer_body(job.job, answer, format("req_{}", job.claimed.claim.job)).dump();
+  completion.result.nightsweep = timings_object(answer, job.job.ignored).dump();
+  completion.result.prompt_tokens = answer.usage.prompt_tokens;
+  completion.result.completion_tokens = answer.usage.completion_tokens;
+  completions_.push_back(std::move(completion));
+  ++counters_.answered;
+}
+
+void Worker::fail_job(const ActiveJob& job, const ApiError& error) {
+  log_debug("{}: {}", job.claimed.custom_id, error.message);
+  fail_claim(job.claimed.claim, error);
+}
+
+void Worker::fail_claim(const Claim& claim, const ApiError& error) {
+  Completion completion;
+  completion.claim = claim;
+  completion.result.status_code = error.status_code;
+  completion.result.body = error_body(error).dump();
+  completions_.push_back(std::move(completion));
+  ++counters_.failed;
+}
+
+// Forgets a job; its sequences leave the engine.
+void Worker::drop(int64_t job_id) {
+  auto found = active_.find(job_id);
+  if (found == active_.end()) return;
+  for (uint64_t handle : found->second->handles) {
+    if (places_.erase(handle) > 0) engine_.cancel(handle);
+  }
+  active_.erase(found);
+}
+
+void Worker::save(bool with_checkpoints) {
+  Clock::time_point begun = Clock::now();
+  std::vector<Checkpoint> checkpoints;
+  if (with_checkpoints) {
+    last_save_ = begun;
+    for (auto& [id, job] : active_) {
+      if (!job->is_changed) continue;
+      checkpoints.push_back(
+          {.claim = job->claimed.claim,
+           .identity = identity_,
+           .data = checkpoint_to_text(job->tokens)});
+    }
+  }
+  if (checkpoints.empty() && completions_.empty()) return;
+  std::vector<Claim> stale = queue_.save(checkpoints, completions_);
+  completions_.clear();
+  if (with_checkpoints) {
+    for (auto& [id, job] : active_)
+      job->is_changed = false;
+  }
+  for (const Claim& claim : stale) {
+    log_warning("job {} attempt {} is not ours any more: dropped", claim.job, claim.attempt);
+    drop(claim.job);
+  }
+  counters_.save_s += std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+void Worker::drop_cancelled() {
+  std::vector<Claim> claims;
+  for (const auto& [id, job] : active_)
+    claims.push_back(job->claimed.claim);
+  if (claims.empty()) return;
+  for (const Claim& claim : queue_.cancelled(claims)) {
+    Completion completion;
+    completion.claim = claim;
+    completion.result.error_code = "cancelled";
+    completion.result.error_message = "the batch was cancelled before this request was answered";
+    completions_.push_back(std::move(completion));
+    ++counters_.failed;
+    drop(claim.job);
+  }
+}
+
+void Worker::release_all() {
+  std::vector<Claim> claims;
+  for (const auto& [id, job] : active_)
+    claims.push_back(job->claimed.claim);
+  if (claims.empty()) return;
+  queue_.release(claims);
+  while (!active_.empty())
+    drop(active_.begin()->first);
+}
+
+}  // namespace nightsweep

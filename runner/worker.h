@@ -1,0 +1,109 @@
+// Worker: jobs of the queue through one engine.
+//
+// The loop tops the engine up with claimed jobs, makes a step, and saves: completions and
+// checkpoints in one transaction, at least every second or every step where steps are slower.
+// A job whose choices are all done is completed; a job that cannot be done by this model gets an
+// error result, and its neighbours never notice.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "jobs/job.h"
+#include "queue/queue.h"
+#include "runner/fault.h"
+#include "runner/request.h"
+
+namespace nightsweep {
+
+struct WorkerOptions {
+  // Up to n jobs for this engine; empty when none wait.
+  std::function<std::vector<ClaimedJob>(uint32_t n)> claim;
+  std::string model_name;         // in answers to lines that name no model
+  std::string model_fingerprint;  // in answers
+  bool ends_when_idle = true;     // else waits for jobs until it is stopped
+  double save_every_s = 1.0;
+  double poll_every_s = 0.5;  // idle: look for jobs
+  FaultPlan fault;
+};
+
+// What a worker has done since it began.
+struct WorkerCounters {
+  uint64_t answered = 0;
+  uint64_t failed = 0;  // ended in an error result
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;  // generated here, not resumed
+  uint64_t steps = 0;
+  uint64_t jobs_in_flight = 0;
+  uint64_t sequences_in_flight = 0;
+  double step_s = 0;  // in steps
+  double save_s = 0;  // in transactions of the queue
+  double since_start_s = 0;
+};
+
+class Worker {
+ public:
+  enum class End { idle, stopped };
+
+  // Everything it is given must outlive it.
+  Worker(Queue& queue, Engine& engine, const RequestMaker& maker, WorkerOptions options);
+  ~Worker();
+
+  // Until stop() is true (looked at between steps) or, with ends_when_idle, nothing is left. Then
+  // what was finished is saved and the rest is back in the queue with its checkpoint. Failures of
+  // queue and engine are thrown after the same, as far as it still works.
+  // `tick` is called about ten times a second while there is work, else at every poll.
+  End run(
+      const std::function<bool()>& stop,
+      const std::function<void(const WorkerCounters&)>& tick);
+
+  const WorkerCounters& counters() const { return counters_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct ActiveJob;
+  struct Place {
+    ActiveJob* job;
+    size_t choice;
+  };
+
+  End loop(
+      const std::function<bool()>& stop,
+      const std::function<void(const WorkerCounters&)>& tick);
+  bool top_up();
+  void start(ClaimedJob claimed);
+  void absorb(StepReport& report);
+  void finish_choice(SequenceResult result);
+  void complete(ActiveJob& job);
+  void fail_job(const ActiveJob& job, const ApiError& error);
+  void fail_claim(const Claim& claim, const ApiError& error);
+  void drop(int64_t job_id);
+  void save(bool with_checkpoints);
+  void drop_cancelled();
+  void release_all();
+  double elapsed_s() const;
+
+  Queue& queue_;
+  Engine& engine_;
+  const RequestMaker& maker_;
+  WorkerOptions options_;
+  std::string identity_;
+  Clock::time_point started_ = Clock::now();
+  Clock::time_point last_save_ = started_;
+  uint64_t next_handle_ = 1;
+  std::unordered_map<int64_t, std::unique_ptr<ActiveJob>> active_;  // by job
+  std::unordered_map<uint64_t, Place> places_;                      // by handle
+  std::vector<Completion> completions_;                             // not yet saved
+  WorkerCounters counters_;
+  bool said_other_identity_ = false;
+};
+
+}  // namespace nightsweep

@@ -1,0 +1,62 @@
+// An engine over a tiny model in a temporary folder.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "kernels/device.h"
+#include "support/cases.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_model.h"
+
+namespace nightsweep {
+
+inline std::shared_ptr<const GgufModel> open_gguf(const std::string& path) {
+  return std::make_shared<const GgufModel>(GgufModel::open(path));
+}
+
+inline std::unique_ptr<Engine>
+open_engine(const std::string& path, const CpuOptions& cpu, const EngineOptions& options) {
+  return Engine::open(open_gguf(path), make_cpu_device(cpu), options);
+}
+
+inline std::vector<float>
+all_logits(Engine& engine, const std::vector<uint32_t>& tokens, uint32_t chunk = 0) {
+  std::vector<float> result;
+  size_t n_vocab = engine.config().n_vocab;
+  engine.logits(tokens, chunk, [&](uint32_t first, uint32_t n, const float* rows) {
+    EXPECT_EQ(result.size(), first * n_vocab);
+    result.insert(result.end(), rows, rows + n * n_vocab);
+  });
+  return result;
+}
+
+inline std::vector<uint32_t> random_tokens(size_t n, uint32_t n_vocab, uint64_t seed) {
+  std::vector<uint32_t> tokens;
+  for (size_t i = 0; i < n; ++i) {
+    seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+    tokens.push_back(3 + static_cast<uint32_t>((seed >> 33) % (n_vocab - 3)));
+  }
+  return tokens;
+}
+
+// Runs until nothing is active; results by handle.
+inline std::vector<SequenceResult> run_all(Engine& engine, std::vector<SequenceRequest> requests) {
+  std::vector<SequenceResult> results(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].handle = i;
+    engine.submit(std::move(requests[i]));
+  }
+  while (engine.n_active() > 0) {
+    for (SequenceResult& result : engine.step().finished) {
+      results[result.handle] = std::move(result);
+    }
+  }
+  return results;
+}
+
+}  // namespace nightsweep

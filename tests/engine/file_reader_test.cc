@@ -1,0 +1,290 @@
+#include "engine/file_reader.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/magic.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "base/error.h"
+#include "support/temporary_folder.h"
+
+namespace nightsweep {
+namespace {
+
+struct Free {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using Block = std::unique_ptr<std::byte, Free>;
+Block aligned_block(size_t size_bytes) {
+  return Block(static_cast<std::byte*>(
+      std::aligned_alloc(kDirectAlignment, align_up(size_bytes, kDirectAlignment))));
+}
+
+// Written to the disk, so that the page cache may drop it.
+std::string write_file(const std::string& path, size_t size_bytes, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::string content(size_bytes, '\0');
+  for (char& c : content)
+    c = static_cast<char>(random());
+  const FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644));
+  write_fully(fd.value(), content, path);
+  ::fsync(fd.value());
+  return content;
+}
+
+FileReaderOptions options_for(const std::string& path, const std::string& source) {
+  return {
+      .paths = {path},
+      .file_bytes = {std::filesystem::file_size(path)},
+      .source = source,
+      .depth = 4};
+}
+
+// The reader, or null where io_uring or O_DIRECT is not to be had here.
+std::unique_ptr<FileReader> try_open(const FileReaderOptions& options) {
+  try {
+    return open_file_reader(options);
+  } catch (const Error& error) {
+    if (options.source == "uring" && error.kind() == ErrorKind::device) return nullptr;
+    throw;
+  }
+}
+
+// Makes a system call fail in this process, where argument 2 has all bits of `mask` set.
+void forbid(uint32_t call, int error_number, uint32_t mask) {
+  const std::array<sock_filter, 7> program = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 4),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, mask, 0, 1),
+      BPF_STMT(
+          BPF_RET | BPF_K,
+          SECCOMP_RET_ERRNO | (static_cast<uint32_t>(error_number) & SECCOMP_RET_DATA)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog filter{program.size(), const_cast<sock_filter*>(program.data())};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+    ::_exit(99);
+  }
+}
+void forbid_io_uring() {
+  forbid(__NR_io_uring_setup, EPERM, 0);
+}
+void forbid_direct_reads() {
+  forbid(__NR_openat, EINVAL, O_DIRECT);
+}
+
+// For EXPECT_EXIT: 0 when the reader that is found is the expected one.
+[[noreturn]] void
+exit_as(const std::string& path, const std::string& source, std::string_view name) {
+  try {
+    ::_exit(open_file_reader(options_for(path, source))->description() == name ? 0 : 1);
+  } catch (const Error& error) {
+    const std::string text = std::string(error.what()) + "\n";
+    write_fully(STDERR_FILENO, text, "stderr");
+    ::_exit(static_cast<int>(error.kind()));
+  }
+}
+
+class FileReaderOfSource : public testing::TestWithParam<const char*> {
+ protected:
+  TemporaryFolder folder_;
+};
+
+TEST_P(FileReaderOfSource, reads_the_bytes_of_the_file_with_many_in_flight) {
+  const std::string path = folder_.path("file");
+  const std::string content = write_file(path, 300'000, 1);
+  const std::unique_ptr<FileReader> reader = try_open(options_for(path, GetParam()));
+  if (reader == nullptr) GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
+  constexpr size_t kPiece = 8 * kDirectAlignment;
+  const Block into = aligned_block(content.size() + kPiece);
+  uint64_t next = 0;
+  size_t n_in_flight = 0;
+  uint64_t n_read = 0;
+  std::vector<FileReadEnd> ended;
+  while (next < content.size() || n_in_flight > 0) {
+    for (; next < content.size() && n_in_flight < reader->depth(); ++n_in_flight, next += kPiece) {
+      reader->submit({0, next, kPiece, into.get() + next, next});
+    }
+    ended.clear();
+    reader->wait(ended);
+    ASSERT_FALSE(ended.empty());
+    n_in_flight -= ended.size();
+    for (const FileReadEnd& end : ended) {
+      // The last one ends with the file.
+      EXPECT_EQ(
+          static_cast<uint64_t>(end.result), std::min<uint64_t>(kPiece, content.size() - end.tag));
+      n_read += static_cast<uint64_t>(end.result);
+    }
+  }
+  EXPECT_EQ(n_read, content.size());
+  EXPECT_EQ(std::memcmp(into.get(), content.data(), content.size()), 0);
+}
+
+TEST_P(FileReaderOfSource, end_of_file_is_a_result_of_zero) {
+  const std::string path = folder_.path("file");
+  write_file(path, 8192, 1);
+  const std::unique_ptr<FileReader> reader = try_open(options_for(path, GetParam()));
+  if (reader == nullptr) GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
+  const Block into = aligned_block(4096);
+  reader->submit({0, 8192, 4096, into.get(), 5});
+  std::vector<FileReadEnd> ended;
+  reader->wait(ended);
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].tag, 5U);
+  EXPECT_EQ(ended[0].result, 0);
+}
+
+TEST_P(FileReaderOfSource, can_be_destroyed_with_reads_in_flight) {
+  const std::string path = folder_.path("file");
+  write_file(path, 4 << 20, 1);
+  const Block into = aligned_block(4 << 20);
+  for (int round = 0; round < 20; ++round) {
+    const std::unique_ptr<FileReader> reader = try_open(options_for(path, GetParam()));
+    if (reader == nullptr) GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
+    for (uint64_t i = 0; i < 4; ++i) {
+      reader->submit({0, i << 20, 1 << 20, into.get() + (i << 20), i});
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sources, FileReaderOfSource, testing::Values("auto", "uring", "pread"));
+
+class FileReaderTest : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  std::string path_ = folder_.path("model");
+};
+
+TEST_F(FileReaderTest, a_forbidden_io_uring_falls_back_to_threads_and_says_so) {
+  write_file(path_, 10'000, 1);
+  EXPECT_EXIT(
+      {
+        forbid_io_uring();
+        exit_as(path_, "auto", "pread O_DIRECT");
+      },
+      testing::ExitedWithCode(0), "io_uring_setup: Operation not permitted.*pread threads");
+  EXPECT_EXIT(
+      {
+        forbid_io_uring();
+        exit_as(path_, "uring", "");
+      },
+      testing::ExitedWithCode(static_cast<int>(ErrorKind::device)),
+      "source uring: io_uring_setup: Operation not permitted");
+}
+
+TEST_F(FileReaderTest, a_file_system_without_o_direct_is_read_buffered_and_said_so) {
+  write_file(path_, 10'000, 1);
+  for (const char* source : {"auto", "pread"}) {
+    EXPECT_EXIT(
+        {
+          forbid_direct_reads();
+          exit_as(path_, source, "pread buffered");
+        },
+        testing::ExitedWithCode(0), "model: the file system refuses O_DIRECT.*buffered pread");
+  }
+  EXPECT_EXIT(
+      {
+        forbid_direct_reads();
+        exit_as(path_, "uring", "");
+      },
+      testing::ExitedWithCode(static_cast<int>(ErrorKind::device)), "refuses O_DIRECT");
+}
+
+// Child of the test below: how many of the file's pages the page cache holds after it was read.
+[[noreturn]] void exit_with_cached_pages(const std::string& path, size_t size_bytes) {
+  forbid_direct_reads();
+  const std::unique_ptr<FileReader> reader = open_file_reader(options_for(path, "pread"));
+  const Block into = aligned_block(size_bytes);
+  reader->submit({0, 0, size_bytes, into.get(), 0});
+  std::vector<FileReadEnd> ended;
+  reader->wait(ended);
+  void* map = ::mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, reader->files().fd(0), 0);
+  std::vector<unsigned char> pages(size_bytes / 4096);
+  if (map == MAP_FAILED || ::mincore(map, size_bytes, pages.data()) != 0) ::_exit(99);
+  size_t n_cached = 0;
+  for (unsigned char page : pages)
+    n_cached += page & 1U;
+  ::_exit(n_cached * 20 > pages.size() ? 1 : 0);
+}
+
+TEST_F(FileReaderTest, buffered_reads_leave_nothing_in_the_page_cache) {
+  constexpr size_t kBytes = 8 << 20;
+  struct statfs status {};
+  write_file(path_, kBytes, 1);
+  if (::statfs(path_.c_str(), &status) != 0 || status.f_type == TMPFS_MAGIC) {
+    GTEST_SKIP() << "SKIPPED: a tmpfs is nothing but page cache";
+  }
+  EXPECT_EXIT(exit_with_cached_pages(path_, kBytes), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FileReaderTest, an_unknown_source_is_refused) {
+  write_file(path_, 4096, 1);
+  try {
+    open_file_reader(options_for(path_, "mmap"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_STREQ(error.what(), "source: expected auto, uring or pread, found \"mmap\"");
+  }
+}
+
+TEST_F(FileReaderTest, a_file_that_is_not_what_its_head_said_is_refused) {
+  write_file(path_, 4096, 1);
+  FileReaderOptions options = options_for(path_, "pread");
+  options.file_bytes = {8192};
+  try {
+    open_file_reader(options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::model);
+    EXPECT_NE(std::string(error.what()).find("expected 8192 bytes"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("found 4096"), std::string::npos);
+  }
+  options.paths = {folder_.path("missing")};
+  try {
+    open_file_reader(options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::model);
+    EXPECT_NE(std::string(error.what()).find("missing"), std::string::npos);
+  }
+}
+
+TEST_F(FileReaderTest, a_change_of_size_or_time_is_noticed) {
+  write_file(path_, 4096, 1);
+  const FileSet files = FileSet::open({path_}, {4096}, 0);
+  files.check_unchanged();
+  const auto before = std::filesystem::last_write_time(path_);
+  std::filesystem::last_write_time(path_, before + std::chrono::seconds(3));
+  EXPECT_THROW(files.check_unchanged(), Error);
+  std::filesystem::last_write_time(path_, before);
+  files.check_unchanged();
+  std::filesystem::resize_file(path_, 4000);
+  try {
+    files.check_unchanged();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::model);
+    EXPECT_NE(
+        std::string(error.what()).find("expected 4096 bytes as at the start, found 4000"),
+        std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace nightsweep

@@ -1,0 +1,241 @@
+// Promise 2, with memcmp: a sequence gives the same bits alone and in any company, at any place, in
+// any chunks, budgets, threads and batches, evicted or resumed. Log-probabilities are compared
+// bit for bit, so a difference shows before it changes a token.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "engine/engine_fixture.h"
+#include "engine/splitting_device.h"
+
+namespace nightsweep {
+namespace {
+
+SequenceRequest request_number(uint32_t number) {
+  SequenceRequest request;
+  request.prompt = random_tokens(1 + number * 13 % 90, 320, number + 1);
+  request.sampling = {
+      .temperature = number % 3 == 0 ? 0.0 : 0.9,
+      .top_p = number % 2 == 0 ? 0.95 : 1.0,
+      .repetition_penalty = number % 5 == 0 ? 1.1 : 1.0,
+      .seed = number};
+  request.max_tokens = 5 + number * 7 % 30;
+  request.ignore_eos = true;
+  request.wants_logprobs = true;
+  request.n_top_logprobs = 2;
+  return request;
+}
+
+std::vector<SequenceRequest> requests_up_to(uint32_t n) {
+  std::vector<SequenceRequest> requests;
+  for (uint32_t i = 0; i < n; ++i)
+    requests.push_back(request_number(i));
+  return requests;
+}
+
+// What must be equal: token ids and the bits of their log-probabilities.
+std::string bits_of(const SequenceResult& result) {
+  std::string bits = result.text;
+  auto append = [&](const void* data, size_t n) { bits.append(static_cast<const char*>(data), n); };
+  for (const AnswerToken& token : result.logprobs) {
+    append(&token.id, sizeof token.id);
+    append(&token.logprob, sizeof token.logprob);
+    for (const TokenLogprob& top : token.top)
+      append(&top.logprob, sizeof top.logprob);
+  }
+  return bits;
+}
+
+class Invariance : public testing::TestWithParam<std::tuple<QuantType, MathMode, KvType>> {
+ protected:
+  void SetUp() override {
+    path_ = folder_.path("tiny.gguf");
+    auto [type, math, kv] = GetParam();
+    TinyModelOptions model{.n_vocab = 320, .type = type, .seed = 3};
+    if (quant_traits(type).block_elems == 256) {
+      model.dim = 256;
+      model.ff_dim = 512;
+    }
+    write_tiny_llama(path_, model);
+    cpu_ = {.math = math, .n_threads = 2};
+    options_ = {.ram_bytes = 64 << 20, .max_sequences = 80, .kv_type = kv};
+  }
+
+  std::vector<std::string> run(
+      const std::vector<SequenceRequest>& requests,
+      const CpuOptions& cpu,
+      const EngineOptions& options) {
+    auto engine = open_engine(path_, cpu, options);
+    std::vector<std::string> bits;
+    for (const SequenceResult& result : run_all(*engine, requests)) {
+      EXPECT_EQ(result.error, "");
+      bits.push_back(bits_of(result));
+    }
+    stats_ = engine->stats();
+    return bits;
+  }
+
+  std::vector<std::string> alone(uint32_t n) {
+    auto engine = open_engine(path_, cpu_, options_);
+    std::vector<std::string> bits;
+    for (uint32_t i = 0; i < n; ++i) {
+      bits.push_back(bits_of(run_all(*engine, {request_number(i)}).front()));
+    }
+    return bits;
+  }
+
+  TemporaryFolder folder_;
+  std::string path_;
+  CpuOptions cpu_;
+  EngineOptions options_;
+  EngineStats stats_;
+};
+
+TEST_P(Invariance, a_sequence_alone_equals_itself_in_any_company) {
+  std::vector<std::string> expected = alone(64);
+  for (uint32_t n : {2U, 3U, 17U, 64U}) {
+    std::vector<std::string> got = run(requests_up_to(n), cpu_, options_);
+    for (uint32_t i = 0; i < n; ++i)
+      EXPECT_EQ(got[i], expected[i]) << i << " of " << n;
+  }
+}
+
+TEST_P(Invariance, place_chunks_threads_and_batch_change_nothing) {
+  std::vector<SequenceRequest> requests = requests_up_to(17);
+  std::vector<std::string> expected = run(requests, cpu_, options_);
+
+  std::vector<SequenceRequest> reversed(requests.rbegin(), requests.rend());
+  std::vector<std::string> got = run(reversed, cpu_, options_);
+  EXPECT_EQ(std::vector<std::string>(got.rbegin(), got.rend()), expected);
+
+  for (uint32_t max_rows : {80U, 81U, 113U, 400U}) {
+    EngineOptions options = options_;
+    options.max_rows = max_rows;
+    EXPECT_EQ(run(requests, cpu_, options), expected) << max_rows << " rows";
+  }
+  for (uint32_t n_threads : {1U, 3U}) {
+    CpuOptions cpu = cpu_;
+    cpu.n_threads = n_threads;
+    EXPECT_EQ(run(requests, cpu, options_), expected) << n_threads << " threads";
+  }
+  for (uint32_t batch : {1U, 2U, 7U}) {
+    EngineOptions options = options_;
+    options.max_sequences = batch;
+    options.max_rows = 3 * batch;
+    EXPECT_EQ(run(requests, cpu_, options), expected) << "batch of " << batch;
+  }
+}
+
+TEST_P(Invariance, every_instruction_set_gives_the_same_bits) {
+  std::vector<SequenceRequest> requests = requests_up_to(9);
+  std::vector<std::string> expected = run(requests, cpu_, options_);
+  for (const char* set : {"generic", "avx2", "avx512"}) {
+    CpuOptions cpu = cpu_;
+    cpu.instruction_set = set;
+    try {
+      EXPECT_EQ(run(requests, cpu, options_), expected) << set;
+    } catch (const Error& missing) {
+      EXPECT_EQ(missing.kind(), ErrorKind::device);
+      std::printf("SKIPPED for %s: %s\n", set, missing.what());
+    }
+  }
+}
+
+TEST_P(Invariance, a_streamed_model_equals_a_resident_one) {
+  std::vector<SequenceRequest> requests = requests_up_to(6);
+  EngineOptions options = options_;
+  options.max_sequences = 4;
+  options.max_rows = 16;
+  std::vector<std::string> expected = run(requests, cpu_, options);
+  ASSERT_EQ(stats_.stream.streamed_bytes, 0U);
+  bool streamed = false;
+  for (uint64_t budget : {2400U << 10, 2000U << 10, 1700U << 10}) {
+    options.ram_bytes = budget;
+    try {
+      EXPECT_EQ(run(requests, cpu_, options), expected) << budget << " bytes";
+      streamed |= stats_.stream.streamed_bytes > 0;
+    } catch (const Error& too_small) {
+      EXPECT_EQ(too_small.kind(), ErrorKind::device) << too_small.what();
+    }
+  }
+  EXPECT_TRUE(streamed);
+}
+
+TEST_P(Invariance, an_answer_resumed_at_any_token_goes_on_with_the_same_bits) {
+  SequenceRequest request = request_number(4);
+  auto engine = open_engine(path_, cpu_, options_);
+  SequenceResult whole = run_all(*engine, {request}).front();
+  for (size_t kept = 0; kept <= whole.tokens.size(); ++kept) {
+    SequenceRequest resumed = request;
+    resumed.resumed.assign(
+        whole.tokens.begin(), whole.tokens.begin() + static_cast<ptrdiff_t>(kept));
+    EXPECT_EQ(bits_of(run_all(*engine, {resumed}).front()), bits_of(whole)) << kept;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    types,
+    Invariance,
+    testing::Values(
+        std::tuple(QuantType::f32, MathMode::exact, KvType::f32),
+        std::tuple(QuantType::q4_1, MathMode::fast, KvType::f16),
+        std::tuple(QuantType::q8_0, MathMode::fast, KvType::q8_0),
+        std::tuple(QuantType::q4_k, MathMode::fast, KvType::f16),
+        std::tuple(QuantType::q6_k, MathMode::exact, KvType::q8_0)));
+
+TEST(InvarianceOfMemory, an_evicted_sequence_goes_on_with_the_same_bits) {
+  TemporaryFolder folder;
+  std::string path = folder.path("tiny.gguf");
+  write_tiny_llama(path, {.seed = 3});
+  CpuOptions cpu{.n_threads = 2};
+  std::vector<SequenceRequest> requests;
+  for (uint32_t i = 0; i < 12; ++i) {
+    requests.push_back(request_number(i));
+    requests.back().max_tokens = 300;  // more than the usual answer: pages run short
+  }
+  EngineOptions roomy{.ram_bytes = 64 << 20, .max_sequences = 12, .max_rows = 24};
+  auto engine = open_engine(path, cpu, roomy);
+  std::vector<SequenceResult> expected = run_all(*engine, requests);
+  ASSERT_EQ(engine->stats().evictions, 0U);
+
+  uint64_t evictions = 0;
+  for (uint64_t budget = 1400 << 10; budget <= 2200U << 10; budget += 200 << 10) {
+    EngineOptions tight = roomy;
+    tight.ram_bytes = budget;
+    try {
+      engine = open_engine(path, cpu, tight);
+    } catch (const Error&) {
+      continue;
+    }
+    std::vector<SequenceResult> got = run_all(*engine, requests);
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (got[i].reason == FinishReason::error) continue;  // too long for the budget: said so
+      EXPECT_EQ(bits_of(got[i]), bits_of(expected[i])) << i << " at " << budget;
+    }
+    evictions += engine->stats().evictions;
+  }
+  EXPECT_GT(evictions, 0U);
+}
+
+TEST(InvarianceControl, a_device_that_splits_sums_by_batch_size_is_caught) {
+  TemporaryFolder folder;
+  std::string path = folder.path("tiny.gguf");
+  write_tiny_llama(path, {.seed = 3});
+  EngineOptions options{.ram_bytes = 64 << 20, .max_sequences = 32, .max_rows = 32};
+  auto engine = Engine::open(
+      open_gguf(path), std::make_unique<SplittingDevice>(make_cpu_device({.n_threads = 1})),
+      options);
+  std::vector<SequenceRequest> requests = requests_up_to(17);
+  std::vector<SequenceResult> together = run_all(*engine, requests);
+  int differing = 0;
+  for (uint32_t i = 0; i < requests.size(); ++i) {
+    SequenceResult alone = run_all(*engine, {requests[i]}).front();
+    differing += bits_of(alone) == bits_of(together[i]) ? 0 : 1;
+  }
+  EXPECT_GT(differing, 0);
+}
+
+}  // namespace
+}  // namespace nightsweep

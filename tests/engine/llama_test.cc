@@ -1,0 +1,172 @@
+// The forward pass against exact logits: a double oracle of our own for tiny models made here, and
+// the shared cases.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "engine/engine_fixture.h"
+#include "engine/llama_oracle.h"
+
+namespace nightsweep {
+namespace {
+
+constexpr CpuOptions kExact{.math = MathMode::exact, .n_threads = 2};
+constexpr EngineOptions kF32Cache{.ram_bytes = 256 << 20, .kv_type = KvType::f32};
+
+struct Distance {
+  double largest_difference = 0;
+  double largest_kl = 0;
+};
+
+// KL(exact || ours) and the largest logit difference over all positions.
+template <typename Exact>
+Distance distance(const Exact& exact, const std::vector<float>& ours, size_t n_vocab) {
+  Distance far;
+  for (size_t row = 0; row * n_vocab < ours.size(); ++row) {
+    double exact_total = 0;
+    double our_total = 0;
+    for (size_t i = 0; i < n_vocab; ++i) {
+      exact_total += std::exp(static_cast<double>(exact(row, i)));
+      our_total += std::exp(static_cast<double>(ours[row * n_vocab + i]));
+    }
+    double kl = 0;
+    for (size_t i = 0; i < n_vocab; ++i) {
+      double p = exact(row, i) - std::log(exact_total);
+      double q = ours[row * n_vocab + i] - std::log(our_total);
+      kl += std::exp(p) * (p - q);
+      far.largest_difference = std::max(
+          far.largest_difference,
+          std::abs(exact(row, i) - static_cast<double>(ours[row * n_vocab + i])));
+    }
+    far.largest_kl = std::max(far.largest_kl, kl);
+  }
+  return far;
+}
+
+struct Variant {
+  const char* name;
+  TinyModelOptions model;
+};
+
+const Variant kVariants[] = {
+    {"plain", {}},
+    {"tied", {.tied = true}},
+    {"rope_freqs", {.rope_freqs = true}},
+    {"biases", {.biases = true}},
+    {"fused_qkv", {.fused_qkv = true}},
+    {"own_head_dim", {.n_heads = 3, .n_kv_heads = 1, .head_dim = 32}},
+    {"no_gqa", {.n_heads = 4, .n_kv_heads = 4}},
+    {"rope_base", {.rope_base = 500000.0F}},
+    {"epsilon", {.norm_epsilon = 1e-3F}},
+    {"f16", {.type = QuantType::f16}},
+    {"bf16", {.type = QuantType::bf16}},
+    {"q4_0", {.type = QuantType::q4_0}},
+    {"q4_1", {.type = QuantType::q4_1}},
+    {"q5_0", {.type = QuantType::q5_0}},
+    {"q5_1", {.type = QuantType::q5_1}},
+    {"q8_0", {.type = QuantType::q8_0, .tied = true}},
+    {"q4_k", {.dim = 256, .n_heads = 4, .ff_dim = 512, .type = QuantType::q4_k}},
+    {"q5_k", {.dim = 256, .n_heads = 4, .ff_dim = 512, .type = QuantType::q5_k}},
+    {"q6_k", {.dim = 256, .n_heads = 4, .ff_dim = 512, .type = QuantType::q6_k, .tied = true}},
+};
+
+TEST(Llama, exact_logits_equal_a_double_oracle) {
+  TemporaryFolder folder;
+  for (const Variant& variant : kVariants) {
+    std::string path = folder.path(std::string(variant.name) + ".gguf");
+    write_tiny_llama(path, variant.model);
+    std::vector<uint32_t> tokens = random_tokens(70, 320, 11);  // crosses a KV page
+    auto engine = open_engine(path, kExact, kF32Cache);
+    auto gguf = open_gguf(path);
+    auto exact = LlamaOracle(*gguf).logits(tokens);
+    Distance far = distance(
+        [&](size_t row, size_t i) { return exact[row][i]; }, all_logits(*engine, tokens), 320);
+    EXPECT_LT(far.largest_difference, 1e-4) << variant.name;
+    EXPECT_LT(far.largest_kl, 1e-6) << variant.name;
+  }
+}
+
+TEST(Llama, fast_logits_stay_near_the_exact_ones) {
+  TemporaryFolder folder;
+  for (const Variant& variant : kVariants) {
+    std::string path = folder.path(std::string(variant.name) + ".gguf");
+    write_tiny_llama(path, variant.model);
+    std::vector<uint32_t> tokens = random_tokens(70, 320, 12);
+    auto exact = open_engine(path, kExact, kF32Cache);
+    auto fast = open_engine(path, {.math = MathMode::fast, .n_threads = 2}, kF32Cache);
+    std::vector<float> reference = all_logits(*exact, tokens);
+    Distance far = distance(
+        [&](size_t row, size_t i) { return reference[row * 320 + i]; }, all_logits(*fast, tokens),
+        320);
+    // What llama.cpp's rounding of activations costs on such models: up to 7e-3.
+    EXPECT_LT(far.largest_kl, 2e-2) << variant.name;
+  }
+}
+
+std::vector<float> read_floats(const std::string& path) {
+  std::string bytes = read_whole_file(path, ErrorKind::input);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+struct SharedCase {
+  std::vector<uint32_t> prompt;
+  std::vector<std::pair<std::string, std::vector<uint32_t>>> models;  // name, greedy_next
+};
+
+SharedCase read_manifest(const std::string& folder) {
+  Json manifest = Json::parse(read_whole_file(folder + "/manifest.json", ErrorKind::input));
+  SharedCase shared;
+  for (const Json& id : manifest.find("prompt_tokens")->as_array()) {
+    shared.prompt.push_back(static_cast<uint32_t>(id.as_integer()));
+  }
+  for (const Json& model : manifest.find("models")->as_array()) {
+    if (!model.find("name")->as_string().starts_with("llama")) continue;
+    std::vector<uint32_t> greedy;
+    for (const Json& id : model.find("greedy_next")->as_array()) {
+      greedy.push_back(static_cast<uint32_t>(id.as_integer()));
+    }
+    shared.models.emplace_back(model.find("name")->as_string(), greedy);
+  }
+  return shared;
+}
+
+TEST(Llama, shared_tiny_models_give_their_exact_logits) {
+  NEEDS_CASES("tiny-models/manifest.json");
+  std::string folder = cases_folder() + "/tiny-models";
+  SharedCase shared = read_manifest(folder);
+  ASSERT_GE(shared.models.size(), 8U);
+  for (const auto& [name, greedy] : shared.models) {
+    auto engine = open_engine(folder + "/" + name + ".gguf", kExact, kF32Cache);
+    std::vector<float> exact = read_floats(folder + "/" + name + ".logits.f32");
+    std::vector<float> ours = all_logits(*engine, shared.prompt);
+    ASSERT_EQ(ours.size(), exact.size()) << name;
+    Distance far = distance([&](size_t row, size_t i) { return exact[row * 320 + i]; }, ours, 320);
+    EXPECT_LT(far.largest_difference, 1e-4) << name;
+    EXPECT_LT(far.largest_kl, 1e-6) << name;
+    for (size_t row = 0; row < greedy.size(); ++row) {
+      auto begin = ours.begin() + static_cast<ptrdiff_t>(row * 320);
+      EXPECT_EQ(std::max_element(begin, begin + 320) - begin, greedy[row])
+          << name << " row " << row;
+    }
+  }
+}
+
+TEST(Llama, the_same_weights_stored_differently_give_the_same_bits) {
+  NEEDS_CASES("gguf-variants");
+  std::vector<uint32_t> tokens = random_tokens(48, 320, 5);
+  auto plain = open_engine(cases_folder() + "/tiny-models/llama-f32.gguf", kExact, kF32Cache);
+  std::vector<float> expected = all_logits(*plain, tokens);
+  for (const char* name : {"v2", "align64", "split-00001-of-00003", "fused-qkv"}) {
+    auto engine =
+        open_engine(cases_folder() + "/gguf-variants/" + name + ".gguf", kExact, kF32Cache);
+    EXPECT_EQ(all_logits(*engine, tokens), expected) << name;
+  }
+}
+
+}  // namespace
+}  // namespace nightsweep

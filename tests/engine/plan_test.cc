@@ -1,0 +1,91 @@
+#include "engine/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace nightsweep {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kGiB = 1 << 30;
+
+// Llama 3.1 8B in Q4_K_M: 4.9 GB, KV 128 KiB a token in f16.
+ModelConfig llama_8b() {
+  ModelConfig config;
+  config.n_layers = 32;
+  config.context_tokens = 131072;
+  config.dim = 4096;
+  config.ff_dim = 14336;
+  config.n_heads = 32;
+  config.n_kv_heads = 8;
+  config.head_dim = 128;
+  config.n_vocab = 128256;
+  return config;
+}
+
+MemoryDemand demand_of(uint64_t budget_bytes) {
+  return {
+      .budget_bytes = budget_bytes,
+      .weight_bytes = 4900 * kMiB,
+      .embedding_bytes = 300 * kMiB,
+      .embedding_row_bytes = 2304,
+      .small_tensor_bytes = kMiB,
+      .kv_page_bytes = kKvPageTokens * 128 * 1024,
+      .context_tokens = 8192,
+      .max_sequences = 0,
+      .max_rows = 0};
+}
+
+uint64_t total(const MemoryPlan& plan, const MemoryDemand& demand) {
+  return plan.scratch_bytes + demand.small_tensor_bytes + plan.ring_bytes + plan.resident_bytes +
+         (plan.embedding_resident ? demand.embedding_bytes : 0) +
+         plan.n_kv_pages * demand.kv_page_bytes;
+}
+
+TEST(MemoryPlan, never_promises_more_than_the_budget) {
+  for (uint64_t budget = 200 * kMiB; budget < 80 * kGiB; budget = budget * 5 / 4) {
+    for (uint32_t sequences : {0U, 1U, 16U, 64U}) {
+      MemoryDemand demand = demand_of(budget);
+      demand.max_sequences = sequences;
+      try {
+        MemoryPlan plan = plan_memory(demand, llama_8b());
+        EXPECT_LE(total(plan, demand), budget) << budget << " " << sequences;
+        EXPECT_GT(plan.n_kv_pages, 0U);
+        EXPECT_GE(plan.limits.max_rows, plan.max_sequences);
+        if (plan.ring_bytes > 0) EXPECT_GE(plan.ring_bytes, 2 * plan.max_slice_bytes);
+      } catch (const Error& too_small) {
+        EXPECT_EQ(too_small.kind(), ErrorKind::device);
+        EXPECT_LT(budget, 400 * kMiB) << too_small.what();
+      }
+    }
+  }
+}
+
+TEST(MemoryPlan, ample_memory_holds_everything) {
+  MemoryPlan plan = plan_memory(demand_of(64 * kGiB), llama_8b());
+  EXPECT_EQ(plan.ring_bytes, 0U);
+  EXPECT_TRUE(plan.embedding_resident);
+  EXPECT_EQ(plan.n_kv_pages, plan.max_sequences * 8192 / kKvPageTokens);
+}
+
+TEST(MemoryPlan, half_of_the_model_streams_the_rest) {
+  MemoryPlan plan = plan_memory(demand_of(2500 * kMiB), llama_8b());
+  EXPECT_GT(plan.ring_bytes, 0U);
+  EXPECT_GT(plan.resident_bytes, 500 * kMiB);
+  EXPECT_FALSE(plan.embedding_resident);
+}
+
+TEST(MemoryPlan, a_budget_too_small_names_the_one_that_would_do) {
+  try {
+    plan_memory(demand_of(20 * kMiB), llama_8b());
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::device);
+    EXPECT_NE(std::string(error.what()).find("at least"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("--ram"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace nightsweep

@@ -1,0 +1,109 @@
+// That large queues stay fast: by the plans of the statements, which do not depend on the machine.
+// Times are printed, not judged.
+
+#include <chrono>
+
+#include "queue/queue_fixture.h"
+
+namespace nightsweep {
+namespace {
+
+using ScaleTest = QueueTest;
+
+// 100,000 rows, or NIGHTSWEEP_QUEUE_ROWS=1000000 for the figure of the README.
+uint64_t n_rows() {
+  const char* named = std::getenv("NIGHTSWEEP_QUEUE_ROWS");
+  return named != nullptr ? std::strtoull(named, nullptr, 10) : 100'000;
+}
+
+template <typename Body>
+double milliseconds(Body&& body) {
+  auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+TEST_F(ScaleTest, every_claim_walks_an_index_in_its_order) {
+  { submit(*open(), 10); }
+  Sql sql(path_);
+  struct Case {
+    bool of_batch;
+    bool of_model;
+    const char* search;
+  };
+  for (const Case& claim :
+       {Case{false, false, "SCAN job USING COVERING INDEX job_waiting"},
+        Case{true, false, "SEARCH job USING COVERING INDEX job_waiting_by_batch (batch=?)"},
+        Case{false, true, "SEARCH job USING COVERING INDEX job_waiting_by_model (model=?)"},
+        Case{true, true, "SEARCH job USING INDEX job_waiting_by_batch (batch=?)"}}) {
+    std::string plan = sql.plan(claim_sql(claim.of_batch, claim.of_model));
+    EXPECT_NE(plan.find(claim.search), std::string::npos) << plan;
+    EXPECT_EQ(plan.find("TEMP B-TREE"), std::string::npos) << plan;
+    EXPECT_NE(plan.find("SEARCH job USING INTEGER PRIMARY KEY"), std::string::npos) << plan;
+  }
+}
+
+TEST_F(ScaleTest, status_reads_batches_and_not_jobs) {
+  { submit(*open(), 10); }
+  std::string plan = Sql(path_).plan("SELECT * FROM batches ORDER BY created_ms DESC");
+  EXPECT_EQ(plan.find("job"), std::string::npos) << plan;
+}
+
+TEST_F(ScaleTest, a_line_of_the_view_of_jobs_is_found_by_index) {
+  { submit(*open(), 10); }
+  std::string plan = Sql(path_).plan("SELECT * FROM jobs WHERE batch_id = 'b' AND custom_id = 'c'");
+  EXPECT_EQ(plan.find("SCAN"), std::string::npos) << plan;
+}
+
+TEST_F(ScaleTest, prints_the_times_of_a_large_queue) {
+  std::string body = format(R"({{"messages":"{}"}})", std::string(1000, 'x'));
+  std::string id;
+  auto queue = open_worker();
+  submit(*queue, 10, {}, "another");
+  double submit_ms = milliseconds([&] {
+    auto writer = queue->new_batch();
+    uint64_t first_line = 0;
+    for (uint64_t line = 1; line <= n_rows(); ++line) {
+      writer->add({line, format("request-{}", line), "model.gguf", body}, &first_line);
+    }
+    bool existed = false;
+    id = writer->commit({}, &existed);
+  });
+  std::printf(
+      "submit of %llu lines of 1 KB: %.0f ms\n", static_cast<unsigned long long>(n_rows()),
+      submit_ms);
+  std::vector<ClaimedJob> jobs;
+  std::optional<std::string> batches[] = {std::nullopt, id};
+  std::optional<std::string> models[] = {std::nullopt, "model.gguf"};
+  for (const auto& batch : batches) {
+    for (const auto& model : models) {
+      double claim_ms = milliseconds([&] { jobs = queue->claim(64, batch, model); });
+      EXPECT_EQ(jobs.size(), 64U);
+      std::printf(
+          "claim of 64%s%s: %.2f ms\n", batch ? " by batch" : "", model ? " by model" : "",
+          claim_ms);
+    }
+  }
+  std::vector<Checkpoint> checkpoints;
+  for (const ClaimedJob& job : jobs)
+    checkpoints.push_back({job.claim, "m", std::string(512, 't')});
+  std::printf("checkpoint of 64: %.2f ms\n", milliseconds([&] { queue->save(checkpoints, {}); }));
+  std::vector<Completion> done = completions(jobs);
+  std::printf("completion of 64: %.2f ms\n", milliseconds([&] { queue->save({}, done); }));
+  std::printf("status: %.2f ms\n", milliseconds([&] { queue->batches(100); }));
+  std::printf("waiting models: %.2f ms\n", milliseconds([&] { queue->waiting_models(); }));
+  double page_ms = milliseconds([&] {
+    EXPECT_EQ(queue->results_by_line(id, 0, 100).size(), 64U);
+    EXPECT_EQ(queue->results_by_finish(id, 0, 100).size(), 64U);
+  });
+  std::printf("two pages of results: %.2f ms\n", page_ms);
+  double start_ms = milliseconds([&] {
+    queue.reset();
+    queue = open_worker();
+  });
+  std::printf("end and start of a worker: %.2f ms\n", start_ms);
+}
+
+}  // namespace
+}  // namespace nightsweep

@@ -1,0 +1,232 @@
+// What was acknowledged stays: processes that are killed at random moments, and random sequences of
+// operations beside a model in memory.
+
+#include <fcntl.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "queue/queue_fixture.h"
+
+namespace nightsweep {
+namespace {
+
+using SurvivalTest = QueueTest;
+
+constexpr uint32_t kSeed = 20260301;
+
+// Lines that a child has written to the pipe before it was killed.
+std::vector<std::string> lines_from(int fd) {
+  std::string text;
+  char buffer[65536];
+  for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  std::vector<std::string> lines;
+  for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+    lines.push_back(text.substr(0, end));
+  }
+  return lines;
+}
+
+TEST_F(SurvivalTest, what_was_acknowledged_survives_kill_9) {
+  std::mt19937 random(kSeed);
+  std::set<std::string> batches;
+  std::map<std::string, std::string> answers;  // of jobs, by id
+  for (int round = 0; round < 40; ++round) {
+    int pipe_fds[2];
+    ASSERT_EQ(::pipe(pipe_fds), 0);
+    pid_t child = start_child([&] {
+      auto acknowledge = [&](const std::string& text) {
+        std::string line = text + "\n";
+        if (::write(pipe_fds[1], line.data(), line.size()) < 0) ::_exit(1);
+      };
+      auto queue = open_worker();
+      for (int step = 0;; ++step) {
+        acknowledge("batch " + submit(*queue, 3));
+        std::vector<ClaimedJob> jobs = queue->claim(4, std::nullopt, std::nullopt);
+        std::vector<Checkpoint> checkpoints;
+        for (const ClaimedJob& job : jobs)
+          checkpoints.push_back({job.claim, "m", "tokens"});
+        queue->save(checkpoints, {});
+        std::vector<Completion> done;
+        for (const ClaimedJob& job : jobs) {
+          done.push_back({job.claim, answer(format("{} {}", round, step))});
+        }
+        queue->save({}, done);
+        for (const Completion& completion : done) {
+          acknowledge(format("job {} {}", completion.claim.job, completion.result.body));
+        }
+      }
+    });
+    ::close(pipe_fds[1]);
+    ::usleep(std::uniform_int_distribution<useconds_t>(1'000, 40'000)(random));
+    ::kill(child, SIGKILL);
+    wait_for(child);
+    for (const std::string& line : lines_from(pipe_fds[0])) {
+      if (line.starts_with("batch ")) {
+        batches.insert(line.substr(6));
+      } else {
+        size_t space = line.find(' ', 4);
+        std::string job = line.substr(4, space - 4);
+        EXPECT_FALSE(answers.contains(job)) << "job " << job << " was answered twice";
+        answers[job] = line.substr(space + 1);
+      }
+    }
+    ::close(pipe_fds[0]);
+    // Whichever comes first after the kill has to roll the journal back.
+    auto queue = open_worker();
+    expect_counters_agree(path_);
+  }
+  auto queue = open();
+  for (const std::string& id : batches)
+    EXPECT_TRUE(queue->batch(id).has_value()) << id;
+  Sql sql(path_);
+  for (const auto& [job, body] : answers) {
+    EXPECT_EQ(sql.one("SELECT body FROM result WHERE job = " + job), body);
+  }
+  EXPECT_GT(batches.size(), 40U) << "the children were killed before they did anything";
+  EXPECT_GT(answers.size(), 40U);
+}
+
+// What the queue should hold, in plain containers.
+struct ModelJob {
+  bool is_refused = false;
+  bool is_finished = false;
+  bool is_failed = false;
+  uint32_t attempt = 0;
+  std::optional<Claim> running;
+  std::string checkpoint;
+};
+
+TEST_F(SurvivalTest, random_operations_agree_with_a_model_in_memory) {
+  for (uint32_t seed = kSeed; seed < kSeed + 3; ++seed) {
+    SCOPED_TRACE(format("seed {}", seed));
+    path_ = format("{}/{}.db", folder_, seed);
+    std::mt19937 random(seed);
+    auto up_to = [&](uint32_t n) { return std::uniform_int_distribution<uint32_t>(0, n)(random); };
+    std::map<int64_t, ModelJob> model;
+    std::map<int64_t, int32_t> priorities;
+    std::vector<Claim> stale;
+    int64_t last_job = 0;
+    auto queue = open_worker();
+
+    auto running = [&] {
+      std::vector<Claim> claims;
+      for (const auto& [id, job] : model) {
+        if (job.running && up_to(2) != 0) claims.push_back(*job.running);
+      }
+      return claims;
+    };
+    for (int step = 0; step < 300; ++step) {
+      now_ms_ += 10;
+      switch (up_to(6)) {
+        case 0: {
+          auto writer = queue->new_batch();
+          NewBatch settings = of_priority(static_cast<int32_t>(up_to(2)));
+          uint64_t first_line = 0;
+          for (uint64_t line = 1; line <= 1 + up_to(8); ++line) {
+            ModelJob& added = model[++last_job];
+            priorities[last_job] = settings.priority;
+            if (up_to(4) == 0) {
+              writer->add_refused(job(line), refusal(), &first_line);
+              added.is_refused = added.is_finished = added.is_failed = true;
+            } else {
+              writer->add(job(line), &first_line);
+            }
+          }
+          bool existed = false;
+          writer->commit(settings, &existed);
+          break;
+        }
+        case 1:
+        case 2: {
+          uint32_t n = up_to(6);
+          std::vector<int64_t> expected;
+          for (const auto& [id, job] : model) {
+            if (!job.is_finished && !job.running) expected.push_back(id);
+          }
+          std::stable_sort(expected.begin(), expected.end(), [&](int64_t a, int64_t b) {
+            return priorities[a] > priorities[b];
+          });
+          if (expected.size() > n) expected.resize(n);
+          std::vector<int64_t> claimed;
+          for (const ClaimedJob& job : queue->claim(n, std::nullopt, std::nullopt)) {
+            claimed.push_back(job.claim.job);
+            ModelJob& entry = model[job.claim.job];
+            EXPECT_EQ(job.claim.attempt, ++entry.attempt);
+            EXPECT_EQ(job.checkpoint, entry.checkpoint);
+            entry.running = job.claim;
+          }
+          EXPECT_EQ(claimed, expected);
+          break;
+        }
+        case 3: {
+          std::vector<Checkpoint> checkpoints;
+          for (const Claim& claim : running()) {
+            checkpoints.push_back({claim, "m", format("step {}", step)});
+            model[claim.job].checkpoint = checkpoints.back().data;
+          }
+          EXPECT_TRUE(queue->save(checkpoints, {}).empty());
+          break;
+        }
+        case 4: {
+          std::vector<Completion> done;
+          for (const Claim& claim : running()) {
+            ModelJob& entry = model[claim.job];
+            entry.is_failed = up_to(3) == 0;
+            done.push_back({claim, entry.is_failed ? refusal() : answer()});
+            entry.is_finished = true;
+            entry.running.reset();
+            stale.push_back(claim);
+          }
+          EXPECT_TRUE(queue->save({}, done).empty());
+          break;
+        }
+        case 5: {
+          std::vector<Claim> claims = running();
+          for (const Claim& claim : claims) {
+            model[claim.job].running.reset();
+            --model[claim.job].attempt;
+            stale.push_back(claim);
+          }
+          queue->release(claims);
+          break;
+        }
+        case 6:
+          if (up_to(3) == 0) {  // an orderly end and a new worker; its groups count from 1 again
+            queue.reset();
+            queue = open_worker();
+            for (auto& [id, job] : model) {
+              if (job.running) --job.attempt;
+              job.running.reset();
+            }
+            stale.clear();
+          } else if (!stale.empty()) {
+            EXPECT_EQ(queue->save({}, {{stale.back(), answer()}}).size(), 1U);
+          }
+          break;
+      }
+    }
+    expect_counters_agree(path_);
+    Sql sql(path_);
+    auto count = [&](auto&& wanted) {
+      return std::to_string(std::count_if(
+          model.begin(), model.end(), [&](const auto& entry) { return wanted(entry.second); }));
+    };
+    EXPECT_EQ(sql.one("SELECT count(*) FROM job"), count([](const ModelJob&) { return true; }));
+    EXPECT_EQ(sql.one("SELECT count(*) FROM result"), count([](const ModelJob& job) {
+                return job.is_finished;
+              }));
+    EXPECT_EQ(sql.one("SELECT sum(n_failed) FROM batch"), count([](const ModelJob& job) {
+                return job.is_failed;
+              }));
+    EXPECT_EQ(sql.one("SELECT sum(n_running) FROM batch"), count([](const ModelJob& job) {
+                return job.running.has_value();
+              }));
+  }
+}
+
+}  // namespace
+}  // namespace nightsweep

@@ -186,7 +186,8 @@ TEST_F(Program, a_reader_that_goes_away_is_no_failure) {
   std::string in = write_file("in.jsonl", lines(300, 1));
   ASSERT_EQ(run({"run", in, "--model", model(), "-o", folder_.path("all")}).code, 0);
   int pipe_ends[2];
-  ASSERT_EQ(::pipe(pipe_ends), 0);
+  // Closed by exec, so that the child is not a reader of its own.
+  ASSERT_EQ(::pipe2(pipe_ends, O_CLOEXEC), 0);
   pid_t child = start({"results", "last"}, format("/dev/fd/{}", pipe_ends[1]));
   ::close(pipe_ends[0]);
   ::close(pipe_ends[1]);

@@ -126,7 +126,7 @@ int bench(const Invocation& invocation) {
         arguments.operands().front());
   }
   // Here --batch is a list, so it is taken out of the options that mean the same everywhere.
-  CommonOptions options = read_common_options(arguments.without("batch"));
+  CommonOptions options = begin_command(arguments.without("batch"));
   std::vector<uint32_t> batches = parse_batches(arguments.find("batch").value_or("1,16,64"));
   auto count = [&](const char* name, uint32_t otherwise) {
     auto text = arguments.find(name);

@@ -9,7 +9,7 @@ namespace {
 
 int inspect(const Invocation& invocation) {
   const Arguments& arguments = invocation.arguments;
-  CommonOptions options = read_common_options(arguments);
+  CommonOptions options = begin_command(arguments);
   InspectRequest request;
   request.model_path = require_model(options.models, arguments.operands().front()).path;
   request.json = options.json;

@@ -34,7 +34,7 @@ parse_ids(const std::string& text, const std::string& file, uint32_t n_vocab) {
 
 int logits(const Invocation& invocation) {
   const Arguments& arguments = invocation.arguments;
-  CommonOptions options = read_common_options(arguments);
+  CommonOptions options = begin_command(arguments);
   auto tokens_file = arguments.find("tokens");
   auto output = arguments.find("output");
   if (!tokens_file)

@@ -68,7 +68,7 @@ Perplexity measure(Engine& engine, std::vector<uint32_t> ids, uint32_t window) {
 }
 
 int perplexity(const Invocation& invocation) {
-  CommonOptions options = read_common_options(invocation.arguments);
+  CommonOptions options = begin_command(invocation.arguments);
   const std::string& file = invocation.arguments.operands().front();
   auto model = PromptModel::open(chosen_model(options), options.context_tokens);
   std::string text = read_text_input(file);

@@ -27,7 +27,7 @@ BatchInfo follow(Queue& queue, BatchInfo batch, ResultsWriter& writer, DataSink&
 
 int results(const Invocation& invocation) {
   const Arguments& arguments = invocation.arguments;
-  CommonOptions options = read_common_options(arguments);
+  CommonOptions options = begin_command(arguments);
   ResultOrder order = read_result_order(arguments);
   std::string output = arguments.find("output").value_or("");
   bool follows = arguments.has("follow");
@@ -40,7 +40,7 @@ int results(const Invocation& invocation) {
     }
     order = ResultOrder::finished;
   }
-  auto queue = Queue::open(options.queue_path);
+  auto queue = Queue::open(queue_path_of(options));
   BatchInfo batch = require_batch(*queue, arguments.operands().front());
   ResultsWriter writer(*queue, batch.id, order, arguments.has("stable"));
   if (follows) StopSignal::instance().install();

@@ -41,7 +41,7 @@ bool work_through(
 }
 
 int run(const Invocation& invocation) {
-  CommonOptions options = read_common_options(invocation.arguments);
+  CommonOptions options = begin_command(invocation.arguments);
   SubmissionOptions submission_options = read_submission_options(invocation.arguments);
   ResultOrder order = read_result_order(invocation.arguments);
   std::string output = invocation.arguments.find("output").value_or("");
@@ -58,7 +58,7 @@ int run(const Invocation& invocation) {
     fail(ErrorKind::usage, "expected --model FILE (a GGUF file), or [models] in a configuration");
   }
   check_device(options);
-  auto queue = Queue::open(options.queue_path);
+  auto queue = Queue::open(queue_path_of(options));
   queue->become_worker(worker_info(options, model != nullptr ? model->ref().path : ""));
   StopSignal::instance().install();
 

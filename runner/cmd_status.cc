@@ -158,9 +158,9 @@ std::string status_table(const Snapshot& snapshot) {
 
 int status(const Invocation& invocation) {
   const Arguments& arguments = invocation.arguments;
-  CommonOptions options = read_common_options(arguments);
+  CommonOptions options = begin_command(arguments);
   std::string batch = arguments.operands().empty() ? "" : arguments.operands().front();
-  auto queue = Queue::open(options.queue_path);
+  auto queue = Queue::open(queue_path_of(options));
   bool watches = arguments.has("watch");
   bool redraws = watches && !options.json && ::isatty(STDOUT_FILENO) != 0;
   if (watches) StopSignal::instance().install();

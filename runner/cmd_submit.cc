@@ -8,12 +8,12 @@ namespace nightsweep {
 namespace {
 
 int submit(const Invocation& invocation) {
-  CommonOptions options = read_common_options(invocation.arguments);
+  CommonOptions options = begin_command(invocation.arguments);
   SubmissionOptions submission = read_submission_options(invocation.arguments);
   PromptModels models(options.models, options.context_tokens);
   const PromptModel* model = nullptr;
   if (!options.model.empty()) model = &models.open(require_model(options.models, options.model));
-  auto queue = Queue::open(options.queue_path);
+  auto queue = Queue::open(queue_path_of(options));
   Submission made = submit_files(*queue, models, model, submission);
   log_info(
       "{} lines queued as {}{}", made.n_lines - made.n_refused, made.batch,

@@ -9,7 +9,7 @@ namespace {
 
 int tokenize(const Invocation& invocation) {
   const Arguments& arguments = invocation.arguments;
-  CommonOptions options = read_common_options(arguments);
+  CommonOptions options = begin_command(arguments);
   TokenizeOptions request;
   request.model = chosen_model(options).path;
   request.text = arguments.find("text");

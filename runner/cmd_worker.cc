@@ -18,7 +18,7 @@ constexpr double kPollEvery = 0.5;
 class WorkerCommand {
  public:
   explicit WorkerCommand(const Invocation& invocation)
-      : options_(read_common_options(invocation.arguments)),
+      : options_(begin_command(invocation.arguments)),
         drains_(invocation.arguments.has("drain")),
         models_(options_.models, options_.context_tokens) {
     if (!options_.model.empty()) fixed_ = &models_.open(chosen_model(options_));
@@ -26,7 +26,7 @@ class WorkerCommand {
 
   int run() {
     check_device(options_);
-    queue_ = Queue::open(options_.queue_path);
+    queue_ = Queue::open(queue_path_of(options_));
     queue_->become_worker(worker_info(options_, fixed_ != nullptr ? fixed_->ref().path : ""));
     StopSignal& stop = StopSignal::instance();
     stop.install();

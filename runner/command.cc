@@ -1,8 +1,12 @@
 #include "runner/command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/format.h"
+#include "base/log.h"
+#include "runner/output.h"
 
 namespace nightsweep {
 
@@ -38,6 +42,15 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
+
+CommonOptions begin_command(const Arguments& arguments) {
+  CommonOptions options = read_common_options(arguments);
+  LogLevel least = options.quiet     ? LogLevel::warning
+                   : options.verbose ? LogLevel::debug
+                                     : LogLevel::info;
+  set_up_log(least, color_wanted(options.color, STDERR_FILENO));
+  return options;
+}
 
 std::string command_help(const Command& command) {
   std::string text =

@@ -30,6 +30,10 @@ struct Command {
   int (*run)(const Invocation& invocation) = nullptr;
 };
 
+// What every command does first: reads the options that mean the same everywhere, and sets up the
+// messages as they say. Throws Error(usage).
+CommonOptions begin_command(const Arguments& arguments);
+
 // Text of `nightsweep COMMAND --help`.
 std::string command_help(const Command& command);
 // Text of `nightsweep --help`.

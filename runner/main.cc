@@ -48,16 +48,6 @@ const Command& require_command(std::span<const Command> commands, const std::str
       near.empty() ? "" : ": did you mean " + near + "?");
 }
 
-// Messages before the options are read: as plain as can be.
-void set_up_messages(const std::vector<std::string>& words) {
-  LogLevel least = LogLevel::info;
-  for (const std::string& word : words) {
-    if (word == "--quiet" || word == "-q") least = LogLevel::warning;
-    if (word == "--verbose" || word == "-v") least = LogLevel::debug;
-  }
-  set_up_log(least, color_wanted(ColorChoice::automatic, STDERR_FILENO));
-}
-
 int run_words(std::span<const Command> commands, std::vector<std::string> words) {
   if (words.empty()) {
     write_message(program_help(commands));
@@ -78,7 +68,6 @@ int run_words(std::span<const Command> commands, std::vector<std::string> words)
     return 0;
   }
   const Command& command = require_command(commands, name);
-  set_up_messages(words);
   // Help is given whatever else is on the line.
   for (const std::string& word : words) {
     if (word == "--") break;

@@ -106,9 +106,7 @@ std::string default_queue_path() {
   if (const char* home = environment("HOME")) {
     return std::string(home) + "/.local/state/nightsweep/queue.db";
   }
-  fail(
-      ErrorKind::usage,
-      "no place for the queue: neither XDG_STATE_HOME nor HOME is set (give --queue PATH)");
+  return "";
 }
 
 void check_device_name(const std::string& device) {
@@ -284,6 +282,15 @@ CommonOptions read_common_options(const Arguments& arguments) {
   }
   options.models = settings.take_models();
   return options;
+}
+
+const std::string& queue_path_of(const CommonOptions& options) {
+  if (options.queue_path.empty()) {
+    fail(
+        ErrorKind::usage,
+        "no place for the queue: neither XDG_STATE_HOME nor HOME is set (give --queue PATH)");
+  }
+  return options.queue_path;
 }
 
 std::pair<std::string, std::string> split_pair(const std::string& text, const std::string& option) {

@@ -47,8 +47,8 @@ class Arguments {
 enum class ColorChoice { automatic, always, never };
 
 struct CommonOptions {
-  std::string queue_path;
-  std::string model;  // file or name of [models]; empty: not given
+  std::string queue_path;  // empty: not given, and no home to put it
+  std::string model;       // file or name of [models]; empty: not given
   std::string device = "auto";
   uint64_t ram_bytes = 0;       // 0: available less a margin
   uint64_t vram_bytes = 0;      // 0: not given
@@ -79,6 +79,8 @@ std::vector<OptionSpec> join(std::vector<std::vector<OptionSpec>> parts);
 
 // Reads the configuration file and the environment. Throws Error(usage) naming the origin.
 CommonOptions read_common_options(const Arguments& arguments);
+// Error(usage) where there is none.
+const std::string& queue_path_of(const CommonOptions& options);
 
 // "A=B" in two; `option` stands in messages.
 std::pair<std::string, std::string> split_pair(const std::string& text, const std::string& option);

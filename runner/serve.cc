@@ -43,11 +43,20 @@ class Observer {
       state.left_s = left / state.jobs_per_s;
     }
     line_.show(state);
+    last_state_ = state;
     constexpr double kReportEvery = 1.0;
     if (counters.since_start_s - last_report_s_ >= kReportEvery) {
       last_report_s_ = counters.since_start_s;
       queue_.report_progress(progress_json(state).dump());
     }
+  }
+
+  // Nothing is in flight any more; the rates of the past stay for estimates.
+  void end() {
+    last_state_.in_flight = 0;
+    last_state_.tokens_per_s = 0;
+    last_state_.left_s = -1;
+    queue_.report_progress(progress_json(last_state_).dump());
   }
 
  private:
@@ -57,6 +66,7 @@ class Observer {
   ProgressLine line_;
   BatchCounts before_;
   RateMeter rate_;
+  ProgressState last_state_;
   double last_report_s_ = -1;
 };
 
@@ -64,6 +74,7 @@ class Observer {
 
 ModelServer::ModelServer(const PromptModel& model, const CommonOptions& options)
     : model_(model),
+      kv_type_(kv_type_name(options.kv_type)),
       engine_(open_engine(model.gguf(), options)),
       maker_(model.maker_for(std::min(model.context_tokens(), engine_->context_tokens()))) {}
 
@@ -79,6 +90,7 @@ Worker::End ModelServer::serve(Queue& queue, const ServeOptions& options) {
   Worker::End end = worker.run(
       [] { return StopSignal::instance().requested(); },
       [&](const WorkerCounters& counters) { observer(counters); });
+  observer.end();
   counters_ = worker.counters();
   return end;
 }
@@ -98,7 +110,7 @@ std::string ModelServer::report() const {
       rate(counters_.completion_tokens, static_cast<double>(counters_.steps)));
   text += format("{}\n", stream_text(stats));
   text += format(
-      "{}; queue {:.1f}% of the time", device_text(),
+      "{}, KV {}; queue {:.1f}% of the time", device_text(), kv_type_,
       counters_.since_start_s > 0 ? 100 * counters_.save_s / counters_.since_start_s : 0.0);
   if (stats.evictions > 0) text += format("; {} evictions from the KV cache", stats.evictions);
   return text;

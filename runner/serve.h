@@ -38,6 +38,7 @@ class ModelServer {
 
  private:
   const PromptModel& model_;
+  const char* kv_type_;
   std::unique_ptr<Engine> engine_;
   RequestMaker maker_;
   WorkerCounters counters_;

@@ -18,7 +18,7 @@ namespace nightsweep {
 namespace {
 
 constexpr size_t kMostMessages = 20;
-constexpr size_t kMostNames = 10;  // model names in one message
+constexpr size_t kMostNames = 10;  // in one message
 
 Endpoint parse_endpoint(const std::string& text) {
   for (Endpoint endpoint : {Endpoint::chat, Endpoint::completions}) {
@@ -205,12 +205,15 @@ class BatchReader {
       return;
     }
     endpoints_.insert(job.endpoint);
-    auto& models = result_.models;
-    if (std::find(models.begin(), models.end(), model_name) == models.end()) {
-      models.push_back(model_name);
+    if (options_.needs_models) {
+      auto& models = result_.models;
+      if (std::find(models.begin(), models.end(), model_name) == models.end()) {
+        models.push_back(model_name);
+      }
     }
-    for (const std::string& field : job.ignored)
-      ignored_.insert(field);
+    for (const std::string& field : job.ignored) {
+      if (ignored_.size() < kMostNames) ignored_.insert(field);
+    }
   }
 
   LineError repeated_id(const Job& job, uint64_t first_line) const {

@@ -41,7 +41,7 @@ struct Submission {
   bool existed = false;  // it was there already, nothing was added
   uint64_t n_lines = 0;
   uint64_t n_refused = 0;           // with keep_going
-  std::vector<std::string> models;  // that jobs name, in order of appearance
+  std::vector<std::string> models;  // with needs_models: paths, in order of appearance
 };
 
 // Opens each model once.

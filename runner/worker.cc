@@ -14,8 +14,10 @@ namespace nightsweep {
 
 namespace {
 
-// Claims are transactions: several jobs share one. Few, since a crash is blamed on all of them.
-constexpr uint32_t kClaimJobs = 16;
+// Claims are transactions: several jobs share one, some of which wait in the engine for a place.
+// Not too many, since a crash is blamed on all of them.
+constexpr uint32_t kFewestClaimed = 8;
+constexpr uint32_t kMostClaimed = 64;
 // Completions wait for the next save; no more than these.
 constexpr size_t kMostPending = 512;
 constexpr double kTickEvery = 0.1;
@@ -131,7 +133,11 @@ Worker::End Worker::loop(
 bool Worker::top_up() {
   bool any = false;
   while (engine_.wants_more()) {
-    std::vector<ClaimedJob> claimed = options_.claim(kClaimJobs);
+    auto n_active = static_cast<uint32_t>(engine_.n_active());
+    uint32_t places = engine_.stats().max_sequences;
+    uint32_t free_places = places > n_active ? places - n_active : 0;
+    std::vector<ClaimedJob> claimed =
+        options_.claim(std::clamp(free_places, kFewestClaimed, kMostClaimed));
     if (claimed.empty()) return any;
     any = true;
     for (ClaimedJob& job : claimed)

@@ -66,10 +66,6 @@ class Sql {
 
 class QueueTest : public testing::Test {
  protected:
-<<<<<<< HEAD
-  QueueTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "nightsweep.XXXXXX").string();
-=======
   // In memory where that can be: hundreds of syncs would be most of the time of these tests.
   QueueTest()
       : QueueTest(
@@ -77,7 +73,6 @@ class QueueTest : public testing::Test {
                                             : std::filesystem::temp_directory_path().string()) {}
   explicit QueueTest(const std::string& parent) {
     std::string name = parent + "/nightsweep.XXXXXX";
->>>>>>> refs/heads/queue
     folder_ = ::mkdtemp(name.data());
     path_ = folder_ + "/queue.db";
   }

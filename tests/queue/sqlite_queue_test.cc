@@ -153,21 +153,6 @@ TEST_F(SqliteQueueTest, a_lock_that_is_kept_is_named_and_nothing_is_written) {
 }
 
 TEST_F(SqliteQueueTest, a_commit_waits_for_a_slow_reader_and_is_done_once) {
-<<<<<<< HEAD
-  busy_timeout_ms_ = 20;
-  auto queue = open();
-  Sql reader(path_);
-  reader.rows("BEGIN; SELECT count(*) FROM batch");
-  pid_t child = start_child([&] {
-    // The reader's lock is its process's: it is seen from here.
-    busy_timeout_ms_ = 10'000;
-    submit(*open(), 3);
-  });
-  ::usleep(100'000);
-  reader.rows("COMMIT");
-  wait_for(child);
-  EXPECT_EQ(queue->batches(10).size(), 1U);
-=======
   busy_timeout_ms_ = 5;
   { open(); }
   int ready[2];
@@ -190,7 +175,6 @@ TEST_F(SqliteQueueTest, a_commit_waits_for_a_slow_reader_and_is_done_once) {
   wait_for(child);
   EXPECT_EQ(queue->batches(10).size(), 1U);
   expect_counters_agree(path_);
->>>>>>> refs/heads/queue
 }
 
 TEST_F(SqliteQueueTest, batches_are_found_by_prefix_and_as_the_last) {

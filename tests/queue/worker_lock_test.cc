@@ -1,9 +1,6 @@
-<<<<<<< HEAD
-=======
 #include <fcntl.h>
 #include <sys/file.h>
 
->>>>>>> refs/heads/queue
 #include "queue/queue_fixture.h"
 
 namespace nightsweep {
@@ -64,18 +61,6 @@ TEST_F(WorkerLockTest, asking_for_the_worker_tells_who_is_at_work) {
   EXPECT_FALSE(onlooker->worker()->is_alive);
 }
 
-<<<<<<< HEAD
-TEST_F(WorkerLockTest, a_worker_starts_while_others_keep_asking) {
-  { open_worker(); }
-  pid_t child = start_child([&] {
-    auto onlooker = open();
-    for (;;)
-      onlooker->worker();
-  });
-  for (int i = 0; i < 50; ++i)
-    open_worker();
-  ::kill(child, SIGKILL);
-=======
 TEST_F(WorkerLockTest, a_worker_starts_while_somebody_asks) {
   { open_worker(); }
   int asking[2];
@@ -89,7 +74,6 @@ TEST_F(WorkerLockTest, a_worker_starts_while_somebody_asks) {
   char byte = 0;
   ASSERT_EQ(::read(asking[0], &byte, 1), 1);
   open_worker();
->>>>>>> refs/heads/queue
   wait_for(child);
 }
 

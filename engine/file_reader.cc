@@ -34,7 +34,7 @@ struct stat stat_file(int fd, const std::string& path) {
 
 // Some file systems take the flag at open and refuse the first read.
 bool can_read_direct(const FileSet& files) {
-  alignas(kDirectAlignment) std::array<std::byte, kDirectAlignment> block;
+  alignas(kDirectAlignment) std::array<std::byte, kDirectAlignment> block{};
   for (uint32_t file = 0; file < files.size(); ++file) {
     if (::pread(files.fd(file), block.data(), block.size(), 0) < 0 && errno == EINVAL) return false;
   }

@@ -40,7 +40,7 @@ void RingSpace::free_until(uint64_t position) {
 RingLoader::RingLoader(
     FileReader& reader,
     std::span<std::byte> ring,
-    std::vector<const WeightSlice*> sequence,
+    const std::vector<const WeightSlice*>& sequence,
     bool is_cyclic,
     double bytes_per_s)
     : reader_(reader),

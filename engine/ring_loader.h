@@ -68,7 +68,7 @@ class RingLoader {
   RingLoader(
       FileReader& reader,
       std::span<std::byte> ring,
-      std::vector<const WeightSlice*> sequence,
+      const std::vector<const WeightSlice*>& sequence,
       bool is_cyclic,
       double bytes_per_s);
   // Waits for the reads in flight.

@@ -55,8 +55,8 @@ Matrix as_matrix(const GgufTensor& tensor, uint64_t n_cols) {
   const uint64_t row_bytes = n_cols / traits->block_elems * traits->block_bytes;
   const uint64_t n_rows = tensor.dims[1];
   if (n_rows > std::numeric_limits<uint32_t>::max() ||
-      n_cols > std::numeric_limits<uint32_t>::max() || tensor.size_bytes / row_bytes != n_rows ||
-      tensor.size_bytes % row_bytes != 0) {
+      n_cols > std::numeric_limits<uint32_t>::max() || row_bytes == 0 ||
+      tensor.size_bytes / row_bytes != n_rows || tensor.size_bytes % row_bytes != 0) {
     fail(
         ErrorKind::model, "{}: expected {} rows of {} bytes, found {} bytes", tensor.name, n_rows,
         row_bytes, tensor.size_bytes);
@@ -127,7 +127,7 @@ WeightGroup add_group(
     });
   }
 
-  const WeightGroup group{
+  WeightGroup group{
       tensors, static_cast<uint32_t>(plan.slices.size()), static_cast<uint32_t>(slices.size())};
   std::move(slices.begin(), slices.end(), std::back_inserter(plan.slices));
   plan.streamable_bytes += total_bytes;

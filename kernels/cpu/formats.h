@@ -2,6 +2,9 @@
 // scales. One struct a type; the values are those of dequantize() in quant.h, bit for bit.
 //
 //   value = scale * (byte - kOffset) [+ min]     (Q6_K: scales[0] for 16 values, then scales[1])
+//
+// A block's sub-blocks are decoded in groups of kUnroll, whose members lie in the same bytes: part
+// kPart of the group that begins at sub-block j0.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +22,10 @@ struct SubBlock {
   typename S::F scales[2];
   typename S::F min;
 };
+
+// values: as above. dots: where the set's dot products allow it, high nibbles may stay where they
+// are, as 16 times the value with a sixteenth of the scale, which rounds in no other way.
+enum class Use { values, dots };
 
 // Scales of a whole block, made once for its sub-blocks.
 template <class S, uint32_t kScales, uint32_t kMins>
@@ -62,6 +69,7 @@ template <class S>
 
 struct OneSubBlock {
   static constexpr uint32_t kSubBlocks = 1;
+  static constexpr uint32_t kUnroll = 1;
   static constexpr bool kTwoScales = false;
   static constexpr bool kIs8Bit = false;
   template <class S>
@@ -75,7 +83,7 @@ struct Q40 : OneSubBlock {
   static constexpr bool kHasMin = false;
   static constexpr int32_t kOffset = 8;
   static constexpr StartSlot kStart = StartSlot::minus_8;
-  template <class S>
+  template <class S, Use kUse, uint32_t kPart>
   [[gnu::always_inline]] static void
   decode(const std::byte* block, uint32_t, const Scales<S>&, SubBlock<S>& out) {
     out.scales[0] = S::load_half(block);
@@ -88,7 +96,7 @@ struct Q41 : OneSubBlock {
   static constexpr bool kHasMin = true;
   static constexpr int32_t kOffset = 0;
   static constexpr StartSlot kStart = StartSlot::minus_8;  // not used
-  template <class S>
+  template <class S, Use kUse, uint32_t kPart>
   [[gnu::always_inline]] static void
   decode(const std::byte* block, uint32_t, const Scales<S>&, SubBlock<S>& out) {
     out.scales[0] = S::load_half(block);
@@ -102,7 +110,7 @@ struct Q50 : OneSubBlock {
   static constexpr bool kHasMin = false;
   static constexpr int32_t kOffset = 16;
   static constexpr StartSlot kStart = StartSlot::minus_16;
-  template <class S>
+  template <class S, Use kUse, uint32_t kPart>
   [[gnu::always_inline]] static void
   decode(const std::byte* block, uint32_t, const Scales<S>&, SubBlock<S>& out) {
     out.scales[0] = S::load_half(block);
@@ -116,7 +124,7 @@ struct Q51 : OneSubBlock {
   static constexpr bool kHasMin = true;
   static constexpr int32_t kOffset = 0;
   static constexpr StartSlot kStart = StartSlot::minus_8;  // not used
-  template <class S>
+  template <class S, Use kUse, uint32_t kPart>
   [[gnu::always_inline]] static void
   decode(const std::byte* block, uint32_t, const Scales<S>&, SubBlock<S>& out) {
     out.scales[0] = S::load_half(block);
@@ -132,7 +140,7 @@ struct Q80 : OneSubBlock {
   static constexpr bool kIs8Bit = true;
   static constexpr int32_t kOffset = 128;
   static constexpr StartSlot kStart = StartSlot::minus_128;
-  template <class S>
+  template <class S, Use kUse, uint32_t kPart>
   [[gnu::always_inline]] static void
   decode(const std::byte* block, uint32_t, const Scales<S>&, SubBlock<S>& out) {
     out.scales[0] = S::load_half(block);
@@ -146,9 +154,9 @@ struct Q80 : OneSubBlock {
 // Q4_K and Q5_K: 8 sub-blocks with 6-bit scales and minima.
 struct KQuant {
   static constexpr uint32_t kSubBlocks = 8;
+  static constexpr uint32_t kUnroll = 2;
   static constexpr bool kHasMin = true;
   static constexpr bool kTwoScales = false;
-  static constexpr bool kIs8Bit = false;
   static constexpr int32_t kOffset = 0;
   static constexpr StartSlot kStart = StartSlot::minus_8;  // not used
   template <class S>
@@ -156,61 +164,73 @@ struct KQuant {
 
   template <class S>
   [[gnu::always_inline]] static void read_scales(const std::byte* block, Scales<S>& out) {
+    // Four scales or minima of all lanes at a time, as bytes.
+    const typename S::I a = S::iload(block + 64);
+    const typename S::I b = S::iload(block + 128);
+    const typename S::I c = S::iload(block + 192);
+    const typename S::I low6 = S::isplat(0x3F3F3F3F);
+    const typename S::I high2 = S::isplat(0x30303030);
+    alignas(64) std::byte bytes[16][kLanes];
+    S::istore(bytes[0], S::iand(a, low6));
+    S::istore(
+        bytes[4], S::ior(low_nibbles<S>(c), S::iand(S::template shift_right<2>(a), high2)));
+    S::istore(bytes[8], S::iand(b, low6));
+    S::istore(
+        bytes[12], S::ior(high_nibbles<S>(c), S::iand(S::template shift_right<2>(b), high2)));
+
     const typename S::F d = S::load_half(block);
     // -(dmin * m) has the bits of (-dmin) * m.
     const typename S::I sign = S::isplat(static_cast<int32_t>(0x80000000U));
     const typename S::F minus_dmin =
         S::from_bits(S::ixor(S::bits_of(S::load_half(block + 32)), sign));
-    const std::byte* const sc = block + 64;
-    const typename S::I low6 = S::isplat(63);
-    const typename S::I low4 = S::isplat(15);
-    for (uint32_t j = 0; j < 4; ++j) {
-      const typename S::I a = S::iload_u8(sc + 16 * j);
-      const typename S::I b = S::iload_u8(sc + 16 * (j + 4));
-      const typename S::I c = S::iload_u8(sc + 16 * (j + 8));
-      const typename S::I a_high = S::template shift_left<4>(S::template shift_right<6>(a));
-      const typename S::I b_high = S::template shift_left<4>(S::template shift_right<6>(b));
-      const typename S::I scale_high = S::ior(S::iand(c, low4), a_high);
-      const typename S::I min_high = S::ior(S::template shift_right<4>(c), b_high);
-      out.scales[j] = S::mul(d, S::to_float(S::iand(a, low6)));
-      out.mins[j] = S::mul(minus_dmin, S::to_float(S::iand(b, low6)));
-      out.scales[j + 4] = S::mul(d, S::to_float(scale_high));
-      out.mins[j + 4] = S::mul(minus_dmin, S::to_float(min_high));
+    for (uint32_t j = 0; j < 8; ++j) {
+      out.scales[j] = S::mul(d, S::to_float(S::iload_u8(bytes[j])));
+      out.mins[j] = S::mul(minus_dmin, S::to_float(S::iload_u8(bytes[8 + j])));
     }
   }
 };
 
 struct Q4K : KQuant {
   static constexpr uint32_t kPanelBlockBytes = 144 * kLanes;
-  template <class S>
+  static constexpr bool kIs8Bit = false;
+  template <class S, Use kUse, uint32_t kPart>
   [[gnu::always_inline]] static void
-  decode(const std::byte* block, uint32_t j, const Scales<S>& block_scales, SubBlock<S>& out) {
-    out.scales[0] = block_scales.scales[j];
-    out.min = block_scales.mins[j];
-    const std::byte* const words = block + 256 + 512 * (j / 2);
-    const typename S::I shift = S::isplat(static_cast<int32_t>(4 * (j % 2)));
+  decode(const std::byte* block, uint32_t j0, const Scales<S>& block_scales, SubBlock<S>& out) {
+    constexpr bool kInPlace = kUse == Use::dots && S::kHas8BitDots && kPart == 1;
+    out.scales[0] = block_scales.scales[j0 + kPart];
+    if constexpr (kInPlace) out.scales[0] = S::mul(out.scales[0], S::splat(0.0625F));
+    out.min = block_scales.mins[j0 + kPart];
+    const std::byte* const words = block + 256 + size_t{256} * j0;
     for (uint32_t i = 0; i < 8; ++i) {
-      out.bytes[i] = low_nibbles<S>(S::shift_right_by(S::iload(words + 64 * i), shift));
+      const typename S::I word = S::iload(words + 64 * i);
+      if constexpr (kInPlace) {
+        out.bytes[i] = S::iand(word, S::isplat(static_cast<int32_t>(0xF0F0F0F0U)));
+      } else {
+        out.bytes[i] = kPart == 0 ? low_nibbles<S>(word) : high_nibbles<S>(word);
+      }
     }
   }
 };
 
 struct Q5K : KQuant {
   static constexpr uint32_t kPanelBlockBytes = 176 * kLanes;
-  template <class S>
+  static constexpr bool kIs8Bit = false;
+  template <class S, Use kUse, uint32_t kPart>
   [[gnu::always_inline]] static void
-  decode(const std::byte* block, uint32_t j, const Scales<S>& block_scales, SubBlock<S>& out) {
+  decode(const std::byte* block, uint32_t j0, const Scales<S>& block_scales, SubBlock<S>& out) {
+    const uint32_t j = j0 + kPart;
     out.scales[0] = block_scales.scales[j];
     out.min = block_scales.mins[j];
     const std::byte* const high = block + 256;
-    const std::byte* const words = block + 768 + 512 * (j / 2);
-    const typename S::I shift = S::isplat(static_cast<int32_t>(4 * (j % 2)));
-    const typename S::I high_shift = S::isplat(static_cast<int32_t>(j));
-    const typename S::I one_bit = S::isplat(0x01010101);
+    const std::byte* const words = block + 768 + size_t{256} * j0;
+    // Bit j of each byte becomes bit 4; what comes from other bytes is masked.
+    const typename S::I turn = S::isplat(static_cast<int32_t>((4 - j) & 31));
+    const typename S::I fifth = S::isplat(0x10101010);
     for (uint32_t i = 0; i < 8; ++i) {
-      const auto low = low_nibbles<S>(S::shift_right_by(S::iload(words + 64 * i), shift));
-      const auto bit = S::iand(S::shift_right_by(S::iload(high + 64 * i), high_shift), one_bit);
-      out.bytes[i] = S::ior(low, S::template shift_left<4>(bit));
+      const typename S::I word = S::iload(words + 64 * i);
+      const typename S::I low = kPart == 0 ? low_nibbles<S>(word) : high_nibbles<S>(word);
+      const typename S::I bits = S::rotate_left_by(S::iload(high + 64 * i), turn);
+      out.bytes[i] = S::ior(low, S::iand(bits, fifth));
     }
   }
 };
@@ -218,6 +238,7 @@ struct Q5K : KQuant {
 struct Q6K {
   static constexpr uint32_t kPanelBlockBytes = 210 * kLanes;
   static constexpr uint32_t kSubBlocks = 8;
+  static constexpr uint32_t kUnroll = 4;
   static constexpr bool kHasMin = false;
   static constexpr bool kTwoScales = true;
   static constexpr bool kIs8Bit = false;
@@ -234,23 +255,26 @@ struct Q6K {
     }
   }
 
-  template <class S>
+  // The two high bits of part kPart, moved above the low four.
+  template <class S, uint32_t kPart>
+  [[gnu::always_inline]] static typename S::I high_bits(typename S::I word) {
+    if constexpr (kPart == 0) word = S::template shift_left<4>(word);
+    if constexpr (kPart == 1) word = S::template shift_left<2>(word);
+    if constexpr (kPart == 3) word = S::template shift_right<2>(word);
+    return S::iand(word, S::isplat(0x30303030));
+  }
+
+  template <class S, Use kUse, uint32_t kPart>
   [[gnu::always_inline]] static void
-  decode(const std::byte* block, uint32_t j, const Scales<S>& block_scales, SubBlock<S>& out) {
-    out.scales[0] = block_scales.scales[2 * j];
-    out.scales[1] = block_scales.scales[2 * j + 1];
-    const uint32_t half = j / 4;
-    const uint32_t group = j % 4;
-    const std::byte* const low_words = block + 288 + 1024 * half + 512 * (group % 2);
-    const std::byte* const high_words = block + 2336 + 512 * half;
-    const typename S::I low_shift = S::isplat(static_cast<int32_t>(4 * (group / 2)));
-    const typename S::I high_shift = S::isplat(static_cast<int32_t>(2 * group));
-    const typename S::I two_bits = S::isplat(0x03030303);
+  decode(const std::byte* block, uint32_t j0, const Scales<S>& block_scales, SubBlock<S>& out) {
+    out.scales[0] = block_scales.scales[2 * (j0 + kPart)];
+    out.scales[1] = block_scales.scales[2 * (j0 + kPart) + 1];
+    const std::byte* const low_words = block + 288 + size_t{256} * j0 + 512 * (kPart % 2);
+    const std::byte* const high_words = block + 2336 + size_t{128} * j0;
     for (uint32_t i = 0; i < 8; ++i) {
-      const auto low = low_nibbles<S>(S::shift_right_by(S::iload(low_words + 64 * i), low_shift));
-      const auto high =
-          S::iand(S::shift_right_by(S::iload(high_words + 64 * i), high_shift), two_bits);
-      out.bytes[i] = S::ior(low, S::template shift_left<4>(high));
+      const typename S::I word = S::iload(low_words + 64 * i);
+      const typename S::I low = kPart < 2 ? low_nibbles<S>(word) : high_nibbles<S>(word);
+      out.bytes[i] = S::ior(low, high_bits<S, kPart>(S::iload(high_words + 64 * i)));
     }
   }
 };

@@ -41,6 +41,20 @@ template <typename T>
   return value;
 }
 
+template <uint32_t kNumber>
+struct Part {
+  static constexpr uint32_t kValue = kNumber;
+};
+
+// body(Part<0>), body(Part<1>), ...
+template <uint32_t kParts, uint32_t kFrom = 0, class Body>
+[[gnu::always_inline]] inline void for_each_part(const Body& body) {
+  if constexpr (kFrom < kParts) {
+    body(Part<kFrom>{});
+    for_each_part<kParts, kFrom + 1>(body);
+  }
+}
+
 // Where the rounded input of one row stands in the tile's current sub-block.
 struct RoundedRow {
   const std::byte* q;
@@ -56,8 +70,11 @@ add_sub_block(const SubBlock<S>& w, const RoundedRow& row, typename S::F sum) {
   const auto dot = [&](uint32_t first, uint32_t last, typename S::I total) {
     for (uint32_t i = first; i < last; ++i) {
       const auto x = read_at<int32_t>(row.q + 4 * i);
-      total = Format::kIs8Bit ? S::dot_8bit(total, w.bytes[i], x)
-                              : S::dot_7bit(total, w.bytes[i], x);
+      if constexpr (Format::kIs8Bit) {
+        total = S::dot_8bit(total, w.bytes[i], x);
+      } else {
+        total = S::dot_7bit(total, w.bytes[i], x);
+      }
     }
     return S::to_float(total);
   };
@@ -81,6 +98,7 @@ void rounded_rows(const PanelTask& task, const InputTile& tile, uint32_t first) 
   // Bytes ahead of the ones in use; with many rows the panel is in the cache by then.
   constexpr size_t kPrefetchAhead = 4096;
   constexpr size_t kSubBlockBytes = Format::kPanelBlockBytes / Format::kSubBlocks;
+  constexpr size_t kGroupBytes = kSubBlockBytes * Format::kUnroll;
 
   const size_t step = size_t{kRoundedBytesPerRow} * tile.n_rows;
   const std::byte* const side = tile.data + size_t{4} * first;
@@ -97,23 +115,25 @@ void rounded_rows(const PanelTask& task, const InputTile& tile, uint32_t first) 
   for (uint32_t b = 0; b < n_blocks; ++b) {
     typename Format::template Scales<S> scales;
     Format::template read_scales<S>(block, scales);
-    for (uint32_t j = 0; j < Format::kSubBlocks; ++j) {
+    for (uint32_t j0 = 0; j0 < Format::kSubBlocks; j0 += Format::kUnroll) {
       if constexpr (kRows <= 4) {
-        for (size_t line = 0; line < kSubBlockBytes; line += 64) {
-          S::prefetch(block + j * kSubBlockBytes + kPrefetchAhead + line);
+        for (size_t line = 0; line < kGroupBytes; line += 64) {
+          S::prefetch(block + j0 * kSubBlockBytes + kPrefetchAhead + line);
         }
       }
-      SubBlock<S> w;
-      Format::template decode<S>(block, j, scales, w);
-      for (uint32_t r = 0; r < kRows; ++r) {
-        const RoundedRow row{
-            row0.q + size_t{32} * r, row0.scale + size_t{4} * r, row0.sum + size_t{4} * r,
-            row0.start + size_t{4} * r, row0.start_high + size_t{4} * r};
-        sums[r] = add_sub_block<S, Format>(w, row, sums[r]);
-      }
-      row0 = {
-          row0.q + step, row0.scale + step, row0.sum + step, row0.start + step,
-          row0.start_high + step};
+      for_each_part<Format::kUnroll>([&](auto part) __attribute__((always_inline)) {
+        SubBlock<S> w;
+        Format::template decode<S, Use::dots, part.kValue>(block, j0, scales, w);
+        for (uint32_t r = 0; r < kRows; ++r) {
+          const RoundedRow row{
+              row0.q + size_t{32} * r, row0.scale + size_t{4} * r, row0.sum + size_t{4} * r,
+              row0.start + size_t{4} * r, row0.start_high + size_t{4} * r};
+          sums[r] = add_sub_block<S, Format>(w, row, sums[r]);
+        }
+        row0 = {
+            row0.q + step, row0.scale + step, row0.sum + step, row0.start + step,
+            row0.start_high + step};
+      });
     }
     block += Format::kPanelBlockBytes;
   }
@@ -130,7 +150,11 @@ struct QuantisedSource {
   [[gnu::always_inline]] void next(uint32_t, typename S::F* weights) {
     if (j == 0) Format::template read_scales<S>(block, scales);
     SubBlock<S> w;
-    Format::template decode<S>(block, j, scales, w);
+    for_each_part<Format::kUnroll>([&](auto part) __attribute__((always_inline)) {
+      if (j % Format::kUnroll == part.kValue) {
+        Format::template decode<S, Use::values, part.kValue>(block, j - part.kValue, scales, w);
+      }
+    });
     const typename S::I low_byte = S::isplat(0xFF);
     for (uint32_t i = 0; i < 8; ++i) {
       const typename S::I bytes[4] = {

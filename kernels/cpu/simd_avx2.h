@@ -15,6 +15,8 @@ struct Avx2 {
   static constexpr uint32_t kRoundedRows = 4;
   static constexpr uint32_t kFloatRows = 4;
   static constexpr uint32_t kQueryRows = 4;
+  // Whether dot_7bit takes bytes of 8 bits as well.
+  static constexpr bool kHas8BitDots = false;
 
   struct F {
     __m256 lo, hi;
@@ -97,6 +99,11 @@ struct Avx2 {
         static_cast<__m128i*>(at),
         _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
   }
+  NIGHTSWEEP_SIMD void istore(void* at, I a) {
+    auto* words = static_cast<__m256i*>(at);
+    _mm256_storeu_si256(words, a.lo);
+    _mm256_storeu_si256(words + 1, a.hi);
+  }
   NIGHTSWEEP_SIMD I iadd(I a, I b) {
     return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
   }
@@ -123,8 +130,12 @@ struct Avx2 {
   NIGHTSWEEP_SIMD I shift_right(I a) {
     return {_mm256_srli_epi32(a.lo, Bits), _mm256_srli_epi32(a.hi, Bits)};
   }
-  NIGHTSWEEP_SIMD I shift_right_by(I a, I counts) {
-    return {_mm256_srlv_epi32(a.lo, counts.lo), _mm256_srlv_epi32(a.hi, counts.hi)};
+  NIGHTSWEEP_SIMD I rotate_left_by(I a, I counts) {
+    const __m256i rest_lo = _mm256_sub_epi32(_mm256_set1_epi32(32), counts.lo);
+    const __m256i rest_hi = _mm256_sub_epi32(_mm256_set1_epi32(32), counts.hi);
+    return {
+        _mm256_or_si256(_mm256_sllv_epi32(a.lo, counts.lo), _mm256_srlv_epi32(a.lo, rest_lo)),
+        _mm256_or_si256(_mm256_sllv_epi32(a.hi, counts.hi), _mm256_srlv_epi32(a.hi, rest_hi))};
   }
   NIGHTSWEEP_SIMD F to_float(I a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
   NIGHTSWEEP_SIMD I bits_of(F a) {

@@ -16,6 +16,8 @@ struct Avx512 {
   static constexpr uint32_t kRoundedRows = 16;
   static constexpr uint32_t kFloatRows = 8;
   static constexpr uint32_t kQueryRows = 8;
+  // Whether dot_7bit takes bytes of 8 bits as well.
+  static constexpr bool kHas8BitDots = true;
 
   using F = __m512;   // 16 x f32
   using I = __m512i;  // 16 x i32, or 16 lanes of 4 bytes
@@ -67,6 +69,7 @@ struct Avx512 {
   NIGHTSWEEP_SIMD void istore_s8(void* at, I a) {
     _mm_storeu_si128(static_cast<__m128i*>(at), _mm512_cvtepi32_epi8(a));
   }
+  NIGHTSWEEP_SIMD void istore(void* at, I a) { _mm512_storeu_si512(at, a); }
   NIGHTSWEEP_SIMD I iadd(I a, I b) { return _mm512_add_epi32(a, b); }
   NIGHTSWEEP_SIMD I isub(I a, I b) { return _mm512_sub_epi32(a, b); }
   NIGHTSWEEP_SIMD I imax(I a, I b) { return _mm512_max_epi32(a, b); }
@@ -82,7 +85,7 @@ struct Avx512 {
     return _mm512_srli_epi32(a, Bits);
   }
   // Each lane by its own count below 32.
-  NIGHTSWEEP_SIMD I shift_right_by(I a, I counts) { return _mm512_srlv_epi32(a, counts); }
+  NIGHTSWEEP_SIMD I rotate_left_by(I a, I counts) { return _mm512_rolv_epi32(a, counts); }
   NIGHTSWEEP_SIMD F to_float(I a) { return _mm512_cvtepi32_ps(a); }
   NIGHTSWEEP_SIMD I bits_of(F a) { return _mm512_castps_si512(a); }
   NIGHTSWEEP_SIMD F from_bits(I a) { return _mm512_castsi512_ps(a); }

@@ -18,6 +18,8 @@ struct Generic {
   static constexpr uint32_t kRoundedRows = 4;
   static constexpr uint32_t kFloatRows = 4;
   static constexpr uint32_t kQueryRows = 4;
+  // Whether dot_7bit takes bytes of 8 bits as well.
+  static constexpr bool kHas8BitDots = false;
 
   struct F {
     float lane[16];
@@ -101,6 +103,7 @@ struct Generic {
       static_cast<uint8_t*>(at)[l] = static_cast<uint8_t>(a.lane[l]);
     }
   }
+  NIGHTSWEEP_SIMD void istore(void* at, const I& a) { std::memcpy(at, &a, sizeof a); }
   NIGHTSWEEP_SIMD I iadd(const I& a, const I& b) {
     return imake([&](uint32_t l) { return a.lane[l] + b.lane[l]; });
   }
@@ -130,8 +133,10 @@ struct Generic {
   NIGHTSWEEP_SIMD I shift_right(const I& a) {
     return imake([&](uint32_t l) { return a.lane[l] >> Bits; });
   }
-  NIGHTSWEEP_SIMD I shift_right_by(const I& a, const I& counts) {
-    return imake([&](uint32_t l) { return a.lane[l] >> counts.lane[l]; });
+  NIGHTSWEEP_SIMD I rotate_left_by(const I& a, const I& counts) {
+    return imake([&](uint32_t l) {
+      return a.lane[l] << counts.lane[l] | a.lane[l] >> ((32 - counts.lane[l]) & 31);
+    });
   }
   NIGHTSWEEP_SIMD F to_float(const I& a) {
     return make([&](uint32_t l) { return static_cast<float>(static_cast<int32_t>(a.lane[l])); });

@@ -1,0 +1,290 @@
+#include <algorithm>
+#include <iostream>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "kernels/oracle.h"
+
+namespace nightsweep {
+namespace {
+
+struct Heads {
+  uint32_t n_heads;
+  uint32_t n_kv_heads;
+  uint32_t head_dim;
+};
+
+// Keys, values and queries of one sequence from position 0 on.
+struct Sequence {
+  Heads heads;
+  uint32_t length;
+  std::vector<float> q;  // (length, n_heads, head_dim)
+  std::vector<float> k;  // (length, n_kv_heads, head_dim)
+  std::vector<float> v;
+
+  uint32_t q_floats() const { return heads.n_heads * heads.head_dim; }
+  uint32_t kv_floats() const { return heads.n_kv_heads * heads.head_dim; }
+};
+
+Sequence random_sequence(const Heads& heads, uint32_t length, Random& random) {
+  const size_t q = size_t{length} * heads.n_heads * heads.head_dim;
+  const size_t kv = size_t{length} * heads.n_kv_heads * heads.head_dim;
+  return {heads, length, random.normals(q), random.normals(kv), random.normals(kv)};
+}
+
+// Pages that begin as NaN, so that reading what was never written shows.
+class Pages {
+ public:
+  Pages(Device& device, const KvShape& shape, uint32_t n_pages)
+      : memory_(device.allocate(device.kv_page_bytes(shape) * n_pages)),
+        layer_{shape, memory_->data(), device.kv_page_bytes(shape)} {
+    std::memset(memory_->data(), 0xFF, memory_->size_bytes());
+  }
+  const KvLayer& layer() const { return layer_; }
+
+ private:
+  std::unique_ptr<DeviceMemory> memory_;
+  KvLayer layer_;
+};
+
+float scale_of(const Heads& heads) { return 1.0F / std::sqrt(static_cast<float>(heads.head_dim)); }
+
+// Stores and attends in chunks of the given size; page i of the sequence is page_table[i].
+std::vector<float> run_in_chunks(
+    Device& on,
+    KvType type,
+    const Sequence& sequence,
+    uint32_t chunk,
+    const std::vector<uint32_t>& page_table) {
+  const Pages pages(on, {type, sequence.heads.n_kv_heads, sequence.heads.head_dim}, 64);
+  std::vector<float> out(sequence.q.size(), NAN);
+  const std::span<const uint32_t> table(page_table);
+  for (uint32_t first = 0; first < sequence.length; first += chunk) {
+    const uint32_t n = std::min(chunk, sequence.length - first);
+    std::vector<uint32_t> positions(n);
+    std::iota(positions.begin(), positions.end(), first);
+    const std::vector<uint32_t> sequences(n, 0);
+    const StepRows rows{positions, sequences, {&table, 1}};
+    const size_t kv_from = size_t{first} * sequence.kv_floats();
+    const size_t q_from = size_t{first} * sequence.q_floats();
+    on.store_kv(pages.layer(), rows, sequence.k.data() + kv_from, sequence.v.data() + kv_from);
+    on.attention(
+        pages.layer(), rows, sequence.q.data() + q_from, sequence.heads.n_heads,
+        scale_of(sequence.heads), out.data() + q_from);
+  }
+  return out;
+}
+
+std::vector<uint32_t> pages_in_order() {
+  std::vector<uint32_t> table(64);
+  std::iota(table.begin(), table.end(), 0);
+  return table;
+}
+
+std::vector<uint32_t> pages_backwards() {
+  std::vector<uint32_t> table = pages_in_order();
+  std::reverse(table.begin(), table.end());
+  return table;
+}
+
+// A value as the page holds it.
+std::vector<double> stored(KvType type, const std::vector<float>& x, uint32_t head_dim) {
+  std::vector<double> result(x.begin(), x.end());
+  if (type == KvType::f16) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      result[i] = static_cast<double>(half_to_float(float_to_half(x[i])));
+    }
+  }
+  if (type != KvType::q8_0) return result;
+  for (size_t head = 0; head < x.size(); head += head_dim) {
+    for (size_t first = head; first < head + head_dim; first += 32) {
+      const size_t end = std::min(first + 32, head + head_dim);
+      float largest = 0.0F;
+      for (size_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
+      const float scale = half_to_float(float_to_half(largest / 127.0F));
+      for (size_t i = first; i < end; ++i) {
+        const float q = std::nearbyint(x[i] * (1.0F / scale));
+        result[i] = static_cast<double>(scale) * std::clamp(q, -127.0F, 127.0F);
+      }
+    }
+  }
+  return result;
+}
+
+// softmax(scale q k) v in double, for one row; tolerance beside each value.
+WorstElement compare_with_oracle(
+    KvType type,
+    const Sequence& sequence,
+    const std::vector<float>& found) {
+  const Heads& heads = sequence.heads;
+  const std::vector<double> k = stored(type, sequence.k, heads.head_dim);
+  const std::vector<double> v = stored(type, sequence.v, heads.head_dim);
+  WorstElement worst;
+  for (uint32_t row = 0; row < sequence.length; ++row) {
+    if (sequence.length > 100 && row % 37 != 0 && row + 1 != sequence.length) continue;
+    for (uint32_t h = 0; h < heads.n_heads; ++h) {
+      const uint32_t kv_head = h / (heads.n_heads / heads.n_kv_heads);
+      const float* const q = sequence.q.data() + (row * heads.n_heads + h) * heads.head_dim;
+      const auto at = [&](const std::vector<double>& x, uint32_t t, uint32_t d) {
+        return x[(t * heads.n_kv_heads + kv_head) * heads.head_dim + d];
+      };
+      std::vector<double> scores(row + 1);
+      double score_error = 0;
+      for (uint32_t t = 0; t <= row; ++t) {
+        double magnitudes = 0;
+        for (uint32_t d = 0; d < heads.head_dim; ++d) {
+          const double product =
+              static_cast<double>(q[d]) * static_cast<double>(scale_of(heads)) * at(k, t, d);
+          scores[t] += product;
+          magnitudes += std::fabs(product);
+        }
+        score_error = std::max(score_error, rounding_bound(magnitudes, heads.head_dim + 4));
+      }
+      const double largest = *std::max_element(scores.begin(), scores.end());
+      double total = 0;
+      for (double& score : scores) total += score = std::exp(score - largest);
+      for (uint32_t d = 0; d < heads.head_dim; ++d) {
+        double sum = 0;
+        double magnitudes = 0;
+        for (uint32_t t = 0; t <= row; ++t) {
+          sum += scores[t] / total * at(v, t, d);
+          magnitudes += scores[t] / total * std::fabs(at(v, t, d));
+        }
+        // A score's error e changes a weight by a factor within 1 +- 2e; exp and the sums round.
+        const double tolerance = 4 * score_error * magnitudes + rounding_bound(magnitudes, row + 32);
+        worst.add_checked(
+            row, h * heads.head_dim + d, sum,
+            static_cast<double>(found[(row * heads.n_heads + h) * heads.head_dim + d]), tolerance);
+      }
+    }
+  }
+  return worst;
+}
+
+const std::vector<Heads>& head_shapes() {
+  static const std::vector<Heads> shapes = {
+      {9, 3, 64}, {4, 1, 128}, {5, 5, 16}, {3, 1, 40}, {2, 2, 80}, {35, 1, 32}, {6, 2, 20}};
+  return shapes;
+}
+
+const char* name_of(KvType type) {
+  return type == KvType::f32 ? "f32" : type == KvType::f16 ? "f16" : "q8_0";
+}
+
+class AttentionOf : public testing::TestWithParam<KvType> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    kv_types, AttentionOf, testing::Values(KvType::f32, KvType::f16, KvType::q8_0),
+    [](const auto& shown) { return std::string(name_of(shown.param)); });
+
+TEST_P(AttentionOf, agrees_with_the_oracle_on_every_instruction_set) {
+  Random random(21);
+  WorstElement worst;
+  for (const Heads& heads : head_shapes()) {
+    for (const uint32_t length : {1U, 17U, 63U, 64U, 65U, 200U}) {
+      const Sequence sequence = random_sequence(heads, length, random);
+      std::vector<float> first;
+      for (const std::string& set : runnable_sets()) {
+        const auto on = make_cpu_device({MathMode::fast, 2, set});
+        const std::vector<float> found =
+            run_in_chunks(*on, GetParam(), sequence, length, pages_in_order());
+        if (first.empty()) {
+          first = found;
+          const WorstElement here = compare_with_oracle(GetParam(), sequence, found);
+          ASSERT_LE(here.ratio(), 1.0)
+              << heads.n_heads << "/" << heads.n_kv_heads << " heads of " << heads.head_dim << ", "
+              << length << " tokens: " << here.text();
+          if (here.ratio() > worst.ratio()) worst = here;
+        } else {
+          ASSERT_TRUE(same_bits(first, found))
+              << set << ", " << heads.n_heads << " heads of " << heads.head_dim << ", " << length;
+        }
+      }
+    }
+  }
+  std::cout << name_of(GetParam()) << ", worst " << worst.text() << '\n';
+}
+
+TEST_P(AttentionOf, chunks_pages_and_threads_change_no_bit) {
+  Random random(22);
+  for (const Heads& heads : {Heads{9, 3, 64}, Heads{4, 2, 40}}) {
+    const Sequence sequence = random_sequence(heads, 150, random);
+    const auto on = make_cpu_device({MathMode::fast, 2, ""});
+    const auto expected = run_in_chunks(*on, GetParam(), sequence, 150, pages_in_order());
+    for (const uint32_t chunk : {1U, 2U, 3U, 7U, 17U, 64U, 65U, 149U}) {
+      EXPECT_TRUE(same_bits(
+          expected, run_in_chunks(*on, GetParam(), sequence, chunk, pages_backwards())))
+          << chunk;
+    }
+    for (const uint32_t n_threads : {1U, 3U}) {
+      const auto other = make_cpu_device({MathMode::fast, n_threads, ""});
+      EXPECT_TRUE(same_bits(
+          expected, run_in_chunks(*other, GetParam(), sequence, 150, pages_in_order())));
+    }
+  }
+}
+
+TEST_P(AttentionOf, neighbours_in_a_step_change_no_bit) {
+  Random random(23);
+  const Heads heads{6, 2, 64};
+  const auto on = make_cpu_device({MathMode::fast, 2, ""});
+  // Three sequences of different length, stored before; one step holds a decode row of the first,
+  // a chunk of the second and a decode row of the third.
+  std::vector<Sequence> sequences;
+  for (const uint32_t length : {70U, 140U, 5U}) {
+    sequences.push_back(random_sequence(heads, length, random));
+  }
+  std::vector<std::vector<float>> alone;
+  for (const Sequence& sequence : sequences) {
+    alone.push_back(
+        run_in_chunks(*on, GetParam(), sequence, sequence.length, pages_in_order()));
+  }
+  const Pages pages(*on, {GetParam(), heads.n_kv_heads, heads.head_dim}, 16);
+  const std::vector<std::vector<uint32_t>> tables = {{5, 2}, {7, 0, 3}, {4}};
+  const std::vector<std::span<const uint32_t>> spans(tables.begin(), tables.end());
+  for (uint32_t s = 0; s < 3; ++s) {
+    std::vector<uint32_t> positions(sequences[s].length);
+    std::iota(positions.begin(), positions.end(), 0);
+    const std::vector<uint32_t> owners(positions.size(), s);
+    on->store_kv(
+        pages.layer(), {positions, owners, spans}, sequences[s].k.data(), sequences[s].v.data());
+  }
+  std::vector<uint32_t> positions = {69};
+  std::vector<uint32_t> owners = {0};
+  for (uint32_t position = 100; position < 140; ++position) {
+    positions.push_back(position);
+    owners.push_back(1);
+  }
+  positions.push_back(4);
+  owners.push_back(2);
+  std::vector<float> q;
+  std::vector<float> expected;
+  const uint32_t row_floats = heads.n_heads * heads.head_dim;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const auto row = rows_of(sequences[owners[i]].q, positions[i], 1, row_floats);
+    q.insert(q.end(), row.begin(), row.end());
+    const auto result = rows_of(alone[owners[i]], positions[i], 1, row_floats);
+    expected.insert(expected.end(), result.begin(), result.end());
+  }
+  std::vector<float> out(q.size());
+  on->attention(
+      pages.layer(), {positions, owners, spans}, q.data(), heads.n_heads, scale_of(heads),
+      out.data());
+  EXPECT_TRUE(same_bits(expected, out));
+}
+
+TEST(Attention, later_tokens_of_a_chunk_cannot_reach_earlier_rows) {
+  Random random(24);
+  const Heads heads{3, 1, 32};
+  const auto on = make_cpu_device({MathMode::fast, 2, ""});
+  Sequence sequence = random_sequence(heads, 40, random);
+  const auto expected = run_in_chunks(*on, KvType::f32, sequence, 40, pages_in_order());
+  for (uint32_t d = 0; d < 32; ++d) sequence.k[20 * 32 + d] = sequence.v[20 * 32 + d] = NAN;
+  const auto found = run_in_chunks(*on, KvType::f32, sequence, 40, pages_in_order());
+  EXPECT_TRUE(same_bits(rows_of(expected, 0, 20, 96), rows_of(found, 0, 20, 96)));
+  EXPECT_TRUE(std::isnan(found[20 * 96]));
+}
+
+}  // namespace
+}  // namespace nightsweep

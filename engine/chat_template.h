@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,13 +27,23 @@ class TemplateError : public std::runtime_error {
 struct TemplateLimits {
   uint64_t max_steps = 10'000'000;  // evaluated nodes
   size_t max_output_bytes = 64 << 20;
-  uint32_t max_depth = 200;  // nested calls and expressions
+  size_t max_memory_bytes = 256 << 20;  // all strings, lists and dicts that a rendering builds
+  uint32_t max_depth = 200;             // nested calls, and brackets and blocks within each other
+};
+
+// As Hugging Face sets Jinja up. One trailing newline of the template is always dropped.
+struct TemplateOptions {
+  bool trim_blocks = true;    // drop the newline after a block tag
+  bool lstrip_blocks = true;  // drop the blanks of a line before a block tag
 };
 
 class ChatTemplate {
  public:
   // Throws TemplateError with line and what was not understood.
-  static ChatTemplate compile(std::string_view source, const TemplateLimits& limits = {});
+  static ChatTemplate compile(
+      std::string_view source,
+      const TemplateLimits& limits = {},
+      const TemplateOptions& options = {});
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
@@ -50,7 +61,6 @@ class ChatTemplate {
   std::unique_ptr<Program> program_;
 };
 
-// trim_blocks and lstrip_blocks on, one trailing newline dropped: as Hugging Face sets Jinja up.
 std::string joined(const std::vector<TextSpan>& spans);
 
 }  // namespace nightsweep

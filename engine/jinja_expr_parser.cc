@@ -1,0 +1,507 @@
+#include "engine/jinja_expr_parser.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/format.h"
+#include "engine/jinja_builtins.h"
+
+namespace nightsweep::jinja {
+namespace {
+
+// Higher binds tighter. A comparison and a chain of ~ take all their operands at once.
+enum Power : int {
+  kOrPower = 1,
+  kAndPower,
+  kNotPower,
+  kComparePower,
+  kAddPower,
+  kConcatPower,
+  kMultiplyPower,
+  kPowerPower,
+};
+
+struct BinarySymbol {
+  std::string_view symbol;
+  int power;
+  BinaryOperator op;
+};
+constexpr std::array<BinarySymbol, 7> kBinarySymbols{{
+    {"+", kAddPower, BinaryOperator::add},
+    {"-", kAddPower, BinaryOperator::subtract},
+    {"*", kMultiplyPower, BinaryOperator::multiply},
+    {"/", kMultiplyPower, BinaryOperator::divide},
+    {"//", kMultiplyPower, BinaryOperator::floor_divide},
+    {"%", kMultiplyPower, BinaryOperator::modulo},
+    {"**", kPowerPower, BinaryOperator::power},
+}};
+
+constexpr std::array<std::pair<std::string_view, CompareOperator>, 6> kCompareSymbols{{
+    {"==", CompareOperator::eq},
+    {"!=", CompareOperator::ne},
+    {"<", CompareOperator::lt},
+    {"<=", CompareOperator::le},
+    {">", CompareOperator::gt},
+    {">=", CompareOperator::ge},
+}};
+
+// A left-deep chain of operators is as high as it is long.
+constexpr uint32_t kHeightPerDepth = 4;
+
+}  // namespace
+
+void ExprParser::error(const std::string& text) const {
+  throw TemplateError(format("line {}: {}", current().line, text));
+}
+
+std::string ExprParser::described() const {
+  switch (current().kind) {
+    case TokenKind::end:
+      return "the end of the template";
+    case TokenKind::data:
+      return "text";
+    case TokenKind::string:
+      return "a string";
+    default:
+      return format("'{}'", current().text);
+  }
+}
+
+bool ExprParser::is_symbol(std::string_view symbol) const {
+  return current().kind == TokenKind::symbol && current().text == symbol;
+}
+bool ExprParser::is_name(std::string_view name) const {
+  return current().kind == TokenKind::name && current().text == name;
+}
+bool ExprParser::skip_symbol(std::string_view symbol) {
+  if (!is_symbol(symbol)) return false;
+  take();
+  return true;
+}
+bool ExprParser::skip_name(std::string_view name) {
+  if (!is_name(name)) return false;
+  take();
+  return true;
+}
+void ExprParser::expect_symbol(std::string_view symbol) {
+  if (!skip_symbol(symbol)) error(format("expected '{}', found {}", symbol, described()));
+}
+void ExprParser::expect_name(std::string_view name) {
+  if (!skip_name(name)) error(format("expected '{}', found {}", name, described()));
+}
+void ExprParser::expect_kind(TokenKind kind, std::string_view text) {
+  if (current().kind != kind) error(format("expected '{}', found {}", text, described()));
+  take();
+}
+std::string ExprParser::expect_any_name() {
+  if (current().kind != TokenKind::name) error(format("expected a name, found {}", described()));
+  return take().text;
+}
+bool ExprParser::is_constant_name(std::string_view name) {
+  return name == "true" || name == "True" || name == "false" || name == "False" || name == "none" ||
+         name == "None";
+}
+
+ExprPtr ExprParser::adopt(Expr& parent, ExprPtr child) const {
+  parent.height = std::max(parent.height, child->height + 1);
+  if (parent.height > limits_.max_depth * kHeightPerDepth) error("an expression is too long");
+  return child;
+}
+
+ExprPtr ExprParser::constant(Value value, uint32_t line) {
+  auto expr = std::make_unique<ConstantExpr>(line);
+  expr->value = value;
+  return expr;
+}
+
+ExprPtr ExprParser::parse_expression() {
+  return parse_conditional();
+}
+
+ExprPtr ExprParser::parse_conditional() {
+  ExprPtr expr = parse_operators(kOrPower);
+  while (is_name("if")) {
+    auto conditional = std::make_unique<ConditionalExpr>(take().line);
+    conditional->then = adopt(*conditional, std::move(expr));
+    conditional->condition = adopt(*conditional, parse_operators(kOrPower));
+    if (skip_name("else")) {
+      Nesting nesting(*this);
+      conditional->otherwise = adopt(*conditional, parse_conditional());
+    }
+    expr = std::move(conditional);
+  }
+  return expr;
+}
+
+ExprPtr ExprParser::parse_operators(int min_power) {
+  Nesting nesting(*this);
+  ExprPtr left;
+  if (min_power <= kNotPower && is_name("not")) {
+    auto negation = std::make_unique<UnaryExpr>(take().line);
+    negation->op = UnaryOperator::logical_not;
+    negation->operand = adopt(*negation, parse_operators(kNotPower));
+    left = std::move(negation);
+    // `not a + b` has taken all that binds tighter; only and, or can follow.
+  } else {
+    left = parse_unary(true);
+  }
+  while (true) {
+    const Token& token = current();
+    if (token.kind == TokenKind::name && (token.text == "or" || token.text == "and")) {
+      bool is_and = token.text == "and";
+      int power = is_and ? kAndPower : kOrPower;
+      if (power < min_power) return left;
+      auto expr = std::make_unique<LogicalExpr>(take().line);
+      expr->is_and = is_and;
+      expr->left = adopt(*expr, std::move(left));
+      expr->right = adopt(*expr, parse_operators(power + 1));
+      left = std::move(expr);
+      continue;
+    }
+    bool is_negated_in = token.kind == TokenKind::name && token.text == "not" &&
+                         tokens_[position_ + 1].kind == TokenKind::name &&
+                         tokens_[position_ + 1].text == "in";
+    bool is_compare =
+        is_negated_in || (token.kind == TokenKind::name && token.text == "in") ||
+        (token.kind == TokenKind::symbol &&
+         std::any_of(kCompareSymbols.begin(), kCompareSymbols.end(), [&](const auto& entry) {
+           return entry.first == token.text;
+         }));
+    if (is_compare) {
+      if (kComparePower < min_power) return left;
+      left = parse_compare(std::move(left));
+      continue;
+    }
+    if (token.kind != TokenKind::symbol) return left;
+    if (token.text == "~") {
+      if (kConcatPower < min_power) return left;
+      left = parse_concat(std::move(left));
+      continue;
+    }
+    const auto* binary = std::find_if(
+        kBinarySymbols.begin(), kBinarySymbols.end(),
+        [&](const BinarySymbol& entry) { return entry.symbol == token.text; });
+    if (binary == kBinarySymbols.end() || binary->power < min_power) return left;
+    auto expr = std::make_unique<BinaryExpr>(take().line);
+    expr->op = binary->op;
+    expr->left = adopt(*expr, std::move(left));
+    expr->right = adopt(*expr, parse_operators(binary->power + 1));
+    left = std::move(expr);
+  }
+}
+
+ExprPtr ExprParser::parse_compare(ExprPtr first) {
+  auto expr = std::make_unique<CompareExpr>(current().line);
+  expr->first = adopt(*expr, std::move(first));
+  while (true) {
+    CompareOperator op = CompareOperator::eq;
+    if (skip_name("in")) {
+      op = CompareOperator::in;
+    } else if (
+        is_name("not") && tokens_[position_ + 1].kind == TokenKind::name &&
+        tokens_[position_ + 1].text == "in") {
+      take();
+      take();
+      op = CompareOperator::not_in;
+    } else {
+      const auto* found = std::find_if(
+          kCompareSymbols.begin(), kCompareSymbols.end(),
+          [&](const auto& entry) { return is_symbol(entry.first); });
+      if (found == kCompareSymbols.end()) return expr;
+      op = found->second;
+      take();
+    }
+    expr->rest.emplace_back(op, adopt(*expr, parse_operators(kComparePower + 1)));
+  }
+}
+
+ExprPtr ExprParser::parse_concat(ExprPtr first) {
+  auto expr = std::make_unique<ConcatExpr>(current().line);
+  expr->items.push_back(adopt(*expr, std::move(first)));
+  while (skip_symbol("~")) {
+    expr->items.push_back(adopt(*expr, parse_operators(kConcatPower + 1)));
+  }
+  return expr;
+}
+
+ExprPtr ExprParser::parse_unary(bool with_filters) {
+  ExprPtr expr;
+  if (is_symbol("-") || is_symbol("+")) {
+    Nesting nesting(*this);
+    bool is_minus = is_symbol("-");
+    auto unary = std::make_unique<UnaryExpr>(take().line);
+    unary->op = is_minus ? UnaryOperator::negate : UnaryOperator::plus;
+    unary->operand = adopt(*unary, parse_unary(false));
+    expr = std::move(unary);
+  } else {
+    expr = parse_primary();
+  }
+  expr = parse_postfix(std::move(expr));
+  return with_filters ? parse_filters_and_tests(std::move(expr)) : std::move(expr);
+}
+
+ExprPtr ExprParser::parse_postfix(ExprPtr expr) {
+  while (true) {
+    if (is_symbol(".") || is_symbol("[")) {
+      expr = parse_subscript(std::move(expr));
+    } else if (is_symbol("(")) {
+      expr = parse_call(std::move(expr));
+    } else {
+      return expr;
+    }
+  }
+}
+
+ExprPtr ExprParser::parse_filters_and_tests(ExprPtr expr) {
+  while (true) {
+    if (is_symbol("|")) {
+      expr = parse_filters(std::move(expr));
+    } else if (is_name("is")) {
+      expr = parse_test(std::move(expr));
+    } else if (is_symbol("(")) {
+      expr = parse_call(std::move(expr));
+    } else {
+      return expr;
+    }
+  }
+}
+
+ExprPtr ExprParser::parse_filters(ExprPtr input) {
+  while (skip_symbol("|"))
+    input = parse_filter(std::move(input));
+  return input;
+}
+
+ExprPtr ExprParser::parse_filter(ExprPtr input) {
+  auto expr = std::make_unique<FilterExpr>(current().line);
+  std::string name = expect_any_name();
+  expr->filter = find_filter(name);
+  if (expr->filter == nullptr) error(format("the filter '{}' is not known", name));
+  expr->input = adopt(*expr, std::move(input));
+  if (is_symbol("(")) expr->arguments = parse_arguments(*expr);
+  return expr;
+}
+
+ExprPtr ExprParser::parse_test(ExprPtr input) {
+  auto expr = std::make_unique<TestExpr>(take().line);
+  bool is_negated = skip_name("not");
+  std::string name = expect_any_name();
+  expr->test = find_test(name);
+  if (expr->test == nullptr) error(format("the test '{}' is not known", name));
+  expr->input = adopt(*expr, std::move(input));
+  const Token& token = current();
+  bool is_operand = token.kind == TokenKind::string || token.kind == TokenKind::integer ||
+                    token.kind == TokenKind::real || is_symbol("[") || is_symbol("{") ||
+                    (token.kind == TokenKind::name && token.text != "else" && token.text != "or" &&
+                     token.text != "and");
+  if (is_symbol("(")) {
+    expr->arguments = parse_arguments(*expr);
+  } else if (is_operand) {
+    if (is_name("is")) error("tests cannot be chained with 'is'");
+    expr->arguments.positional.push_back(adopt(*expr, parse_postfix(parse_primary())));
+  }
+  if (!is_negated) return expr;
+  auto negation = std::make_unique<UnaryExpr>(expr->line);
+  negation->op = UnaryOperator::logical_not;
+  negation->operand = adopt(*negation, std::move(expr));
+  return negation;
+}
+
+CallArguments ExprParser::parse_arguments(Expr& owner) {
+  CallArguments arguments;
+  expect_symbol("(");
+  bool needs_comma = false;
+  while (!is_symbol(")")) {
+    if (needs_comma) {
+      expect_symbol(",");
+      if (is_symbol(")")) break;
+    }
+    needs_comma = true;
+    bool is_keyword = current().kind == TokenKind::name &&
+                      tokens_[position_ + 1].kind == TokenKind::symbol &&
+                      tokens_[position_ + 1].text == "=";
+    if (arguments.star_star != nullptr) error("no argument may follow **");
+    if (skip_symbol("**")) {
+      arguments.star_star = adopt(owner, parse_expression());
+    } else if (is_symbol("*")) {
+      if (arguments.star != nullptr) error("only one * argument is allowed");
+      take();
+      arguments.star = adopt(owner, parse_expression());
+    } else if (is_keyword) {
+      std::string name = take().text;
+      take();
+      bool is_repeated = std::any_of(
+          arguments.named.begin(), arguments.named.end(),
+          [&](const auto& argument) { return argument.first == name; });
+      if (is_repeated) error(format("the argument '{}' is given twice", name));
+      arguments.named.emplace_back(name, adopt(owner, parse_expression()));
+    } else {
+      if (!arguments.named.empty() || arguments.star != nullptr) {
+        error("an argument without a name may not follow one with a name");
+      }
+      arguments.positional.push_back(adopt(owner, parse_expression()));
+    }
+  }
+  expect_symbol(")");
+  return arguments;
+}
+
+ExprPtr ExprParser::parse_call(ExprPtr callee) {
+  auto expr = std::make_unique<CallExpr>(current().line);
+  expr->callee = adopt(*expr, std::move(callee));
+  expr->arguments = parse_arguments(*expr);
+  return expr;
+}
+
+ExprPtr ExprParser::parse_subscript(ExprPtr object) {
+  uint32_t line = current().line;
+  if (skip_symbol(".")) {
+    if (current().kind == TokenKind::name) {
+      auto expr = std::make_unique<AttributeExpr>(line);
+      expr->object = adopt(*expr, std::move(object));
+      expr->name = take().text;
+      return expr;
+    }
+    if (current().kind != TokenKind::integer) {
+      error(format("expected a name or a number after '.', found {}", described()));
+    }
+    auto expr = std::make_unique<ItemExpr>(line);
+    expr->object = adopt(*expr, std::move(object));
+    expr->index = constant(Value::integer(take().integer), line);
+    return expr;
+  }
+  expect_symbol("[");
+  auto is_part_end = [&] { return is_symbol(":") || is_symbol("]"); };
+  ExprPtr start;
+  if (!is_symbol(":")) {
+    start = parse_expression();
+    if (is_symbol(",")) {
+      auto tuple = std::make_unique<TupleExpr>(line);
+      tuple->items.push_back(adopt(*tuple, std::move(start)));
+      while (skip_symbol(",")) {
+        if (is_symbol("]")) break;
+        tuple->items.push_back(adopt(*tuple, parse_expression()));
+      }
+      start = std::move(tuple);
+    }
+    if (skip_symbol("]")) {
+      auto expr = std::make_unique<ItemExpr>(line);
+      expr->object = adopt(*expr, std::move(object));
+      expr->index = adopt(*expr, std::move(start));
+      return expr;
+    }
+  }
+  auto expr = std::make_unique<SliceExpr>(line);
+  expr->object = adopt(*expr, std::move(object));
+  if (start != nullptr) expr->start = adopt(*expr, std::move(start));
+  expect_symbol(":");
+  if (!is_part_end()) expr->stop = adopt(*expr, parse_expression());
+  if (skip_symbol(":") && !is_part_end()) expr->step = adopt(*expr, parse_expression());
+  expect_symbol("]");
+  return expr;
+}
+
+ExprPtr ExprParser::parse_primary() {
+  const Token& token = current();
+  uint32_t line = token.line;
+  switch (token.kind) {
+    case TokenKind::name:
+      return parse_name();
+    case TokenKind::string: {
+      std::string text = take().text;
+      while (current().kind == TokenKind::string)
+        text += take().text;
+      return constant(tree_.constants.text(text), line);
+    }
+    case TokenKind::integer:
+      return constant(Value::integer(take().integer), line);
+    case TokenKind::real:
+      return constant(Value::real(take().real), line);
+    default:
+      break;
+  }
+  if (is_symbol("(")) return parse_bracketed();
+  if (is_symbol("[")) return parse_list();
+  if (is_symbol("{")) return parse_dict();
+  error(format("expected an expression, found {}", described()));
+}
+
+ExprPtr ExprParser::parse_name() {
+  uint32_t line = current().line;
+  std::string name = take().text;
+  if (name == "true" || name == "True") return constant(Value::boolean(true), line);
+  if (name == "false" || name == "False") return constant(Value::boolean(false), line);
+  if (name == "none" || name == "None") return constant(Value::none(), line);
+  for (MacroDefinition* macro : macros_) {
+    macro->uses_caller |= name == "caller";
+    macro->uses_varargs |= name == "varargs";
+    macro->uses_kwargs |= name == "kwargs";
+  }
+  auto expr = std::make_unique<NameExpr>(line);
+  expr->symbol = tree_.symbols.intern(name);
+  return expr;
+}
+
+ExprPtr ExprParser::parse_bracketed() {
+  uint32_t line = current().line;
+  expect_symbol("(");
+  if (skip_symbol(")")) return std::make_unique<TupleExpr>(line);
+  ExprPtr expr = parse_tuple(true, {});
+  expect_symbol(")");
+  return expr;
+}
+
+ExprPtr ExprParser::parse_tuple(
+    bool with_conditional,
+    std::initializer_list<std::string_view> ends) {
+  uint32_t line = current().line;
+  auto parse_one = [&] {
+    return with_conditional ? parse_conditional() : parse_operators(kOrPower);
+  };
+  ExprPtr first = parse_one();
+  if (!is_symbol(",")) return first;
+  auto tuple = std::make_unique<TupleExpr>(line);
+  tuple->items.push_back(adopt(*tuple, std::move(first)));
+  while (skip_symbol(",")) {
+    bool is_end = current().kind == TokenKind::variable_end ||
+                  current().kind == TokenKind::block_end || is_symbol(")") ||
+                  std::any_of(ends.begin(), ends.end(), [&](auto name) { return is_name(name); });
+    if (is_end) break;
+    tuple->items.push_back(adopt(*tuple, parse_one()));
+  }
+  return tuple;
+}
+
+ExprPtr ExprParser::parse_list() {
+  auto expr = std::make_unique<ListExpr>(current().line);
+  expect_symbol("[");
+  while (!is_symbol("]")) {
+    if (!expr->items.empty()) {
+      expect_symbol(",");
+      if (is_symbol("]")) break;
+    }
+    expr->items.push_back(adopt(*expr, parse_expression()));
+  }
+  expect_symbol("]");
+  return expr;
+}
+
+ExprPtr ExprParser::parse_dict() {
+  auto expr = std::make_unique<DictExpr>(current().line);
+  expect_symbol("{");
+  while (!is_symbol("}")) {
+    if (!expr->items.empty()) {
+      expect_symbol(",");
+      if (is_symbol("}")) break;
+    }
+    ExprPtr key = adopt(*expr, parse_expression());
+    expect_symbol(":");
+    ExprPtr value = adopt(*expr, parse_expression());
+    expr->items.emplace_back(std::move(key), std::move(value));
+  }
+  expect_symbol("}");
+  return expr;
+}
+
+}  // namespace nightsweep::jinja

@@ -13,8 +13,9 @@ SpecialTokens::SpecialTokens(const TokenData& data) {
     }
   }
   std::ranges::stable_sort(entries_, {}, &Entry::text);
-  const auto repeated = std::ranges::unique(entries_, {}, &Entry::text);  // the first id stays
-  entries_.erase(repeated.begin(), repeated.end());
+  const auto same_text = [](const Entry& x, const Entry& y) { return x.text == y.text; };
+  // The first id of a text stays.
+  entries_.erase(std::unique(entries_.begin(), entries_.end(), same_text), entries_.end());
   for (uint32_t i = 0; i < entries_.size(); ++i) {
     Slice& slice = by_first_byte_[static_cast<uint8_t>(entries_[i].text[0])];
     if (slice.end == 0) slice.begin = i;
@@ -40,9 +41,10 @@ const SpecialTokens::Entry* SpecialTokens::longest_at(std::string_view text, siz
     const auto byte_at = [length](const Entry& entry) {
       return static_cast<uint8_t>(entry.text[length]);
     };
-    const auto same = std::ranges::equal_range(begin, end, wanted, {}, byte_at);
-    begin = same.begin();
-    end = same.end();
+    begin = std::partition_point(
+        begin, end, [&](const Entry& entry) { return byte_at(entry) < wanted; });
+    end = std::partition_point(
+        begin, end, [&](const Entry& entry) { return byte_at(entry) == wanted; });
   }
   return longest;
 }

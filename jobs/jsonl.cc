@@ -54,7 +54,7 @@ Json parse_strictly(std::string_view text) {
     // The parser quotes what it read last: of a long string, all of it.
     std::string what = error.what();
     constexpr std::string_view kLastRead = "; last read: '";
-    constexpr size_t kTailBytes = 24;
+    constexpr size_t kTailBytes = 60;
     if (size_t at = what.find(kLastRead); at != std::string::npos) {
       size_t begin = at + kLastRead.size();
       if (what.size() - begin > kTailBytes) {

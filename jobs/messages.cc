@@ -17,11 +17,6 @@ constexpr std::array<std::string_view, 5> kRoles = {
 
 constexpr const char* kPartsText = "a string or a list of text parts";
 
-template <size_t n>
-bool contains(const std::array<std::string_view, n>& list, std::string_view key) {
-  return std::find(list.begin(), list.end(), key) != list.end();
-}
-
 std::string read_part(const Field& part) {
   const Json::Object& members = part.object();
   const Json* type = part.value().find("type");
@@ -114,18 +109,17 @@ Json read_message(const Field& field, bool lenient, std::vector<std::string>& ig
   }
   Field role_field = field.member("role", *role_value);
   const std::string& role = role_field.string();
-  if (!contains(kRoles, role)) {
+  if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
     role_field.refuse(code::kInvalidValue, "system, developer, user, assistant or tool");
   }
   Json message = Json::Object{};
   for (const auto& [key, value] : members) {
-    if (key == "role") {
-      message.set(key, value);
-    } else if (key == "content") {
-      message.set(key, value.is_null() ? Json() : read_content(field.member(key, value)));
+    Field member = field.member(key, value);
+    if (key == "content" && !value.is_null()) {
+      message.set(key, read_content(member));
     } else if (
-        !value.is_null() &&
-        check_other_member(field.member(key, value), key, role, lenient, ignored)) {
+        key == "role" || key == "content" ||
+        (!value.is_null() && check_other_member(member, key, role, lenient, ignored))) {
       message.set(key, value);
     }
   }

@@ -345,9 +345,9 @@ Index build_index(unsigned endpoint) {
 }
 
 const Index& index_of(Endpoint endpoint) {
-  static const Index kChatIndex = build_index(kChat);
-  static const Index kCompletionsIndex = build_index(kCompletions);
-  return endpoint == Endpoint::chat ? kChatIndex : kCompletionsIndex;
+  static const Index chat_index = build_index(kChat);
+  static const Index completions_index = build_index(kCompletions);
+  return endpoint == Endpoint::chat ? chat_index : completions_index;
 }
 
 // Levenshtein.
@@ -424,7 +424,7 @@ void read_one(const BodyField& given, Draft& draft) {
             "expected {}, found {} ({})", parameter.expected, found_text(value), parameter.remedy),
         parameter.code};
   }
-  if (!draft.lenient) throw *refusal;
+  if (!draft.lenient) throw Refusal(*refusal);
   job.ignored.emplace_back(given.key);
 }
 

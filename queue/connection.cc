@@ -243,7 +243,9 @@ void Connection::commit() {
       return;
     } catch (const SQLite::Exception& error) {
       bool is_open = sqlite3_get_autocommit(database_->getHandle()) == 0;
-      if (!is_busy(error) || !is_open || n_tries == kMaxTries) throw;
+      if (!is_busy(error) || !is_open) throw;
+      // Nobody is helped by doing the work again to wait at the same place.
+      if (n_tries == kMaxTries) fail_sqlite(error, path_);
     }
     pause_before_try(n_tries + 1);
   }

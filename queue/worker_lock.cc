@@ -15,7 +15,7 @@ namespace nightsweep {
 namespace {
 
 // is_held() of another process holds the lock for an instant.
-constexpr int kMaxTries = 10;
+constexpr int kMaxTries = 25;
 constexpr std::chrono::milliseconds kPause(20);
 
 bool try_lock(int fd, int mode, const std::string& path) {

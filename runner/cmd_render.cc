@@ -34,7 +34,12 @@ int render(const Invocation& invocation) {
   }
   if (!arguments.operands().empty()) request.input_path = arguments.operands().front();
   if (auto text = arguments.find("now")) request.now_unix_s = parse_time(*text);
-  return render_command(request);
+  int code = render_command(request);
+  if (!std::cout) {
+    if (errno == EPIPE) throw ClosedPipe{};
+    fail_errno(ErrorKind::storage, errno, "stdout");
+  }
+  return code;
 }
 
 }  // namespace

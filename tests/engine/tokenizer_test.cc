@@ -192,6 +192,9 @@ TEST(SpecialTokens, a_control_token_needs_all_of_its_text_in_trusted_spans) {
   EXPECT_EQ(encode({{"<|e", false}, {"nd|>", true}}), (Ids{d}));
   EXPECT_EQ(encode({{"<|e", true}, {"", false}, {"nd|>", true}}), (Ids{end}));
   EXPECT_EQ(encode({{"<to", true}, {"ol>", false}}), (Ids{tool}));
+  EXPECT_EQ(
+      encode({{"<|end|>", true}, {"<|start|><|end|>", false}, {"a<|end|>", true}, {"<", false}}),
+      (Ids{end, a, d, a, end}));
 }
 
 TEST(SpecialTokens, ordinary_text_goes_on_over_the_border_of_spans) {
@@ -419,7 +422,8 @@ TEST(ScoreMergeTokenizer, falls_back_to_bytes_and_then_to_one_unknown_a_run) {
 }
 
 TEST(ScoreMergeTokenizer, refuses_byte_tokens_of_another_text_and_missing_scores) {
-  for (const char* text : {"<0x7>", "<0x7g>", "<0xfF>", "0x78", "<0x078>", "x"}) {
+  for (const char* text :
+       {"<0x7>", "<0x7G>", "<0xG7>", "<0x7/>", "<0x:7>", "<0xfF>", "0x78", "<0x078>", "x"}) {
     TokenData data = spm_data();
     data.texts[3] = text;
     EXPECT_NE(error_of(data).find("token 3: expected the text of a byte token"), std::string::npos)

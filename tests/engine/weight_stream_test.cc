@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -36,10 +37,14 @@ class WeightStreamTest : public testing::Test {
           static_cast<uint32_t>(view.type) != extents[i].tensor->ggml_type) {
         return false;
       }
-      const std::byte mark =
-          view.layout == WeightLayout::packed ? FakeDevice::kPackMark : std::byte{0};
+      if (view.layout == WeightLayout::file) {
+        if (std::memcmp(view.data, expected.data(), expected.size()) != 0) return false;
+        continue;
+      }
       for (size_t b = 0; b < expected.size(); ++b) {
-        if ((view.data[b] ^ mark) != static_cast<std::byte>(expected[b])) return false;
+        if ((view.data[b] ^ FakeDevice::kPackMark) != static_cast<std::byte>(expected[b])) {
+          return false;
+        }
       }
     }
     return true;
@@ -87,8 +92,7 @@ TEST_F(WeightStreamTest, leases_show_the_file_for_every_budget_ring_source_and_a
                                                          .max_slice_bytes = shape.max_slice_bytes});
     const uint64_t all = packed_bytes(model.plan(), device_);
     const uint64_t least = min_ring_bytes(model.plan());
-    for (uint64_t resident :
-         {uint64_t{0}, all / 10, all / 2, all * 9 / 10, all - 1, all, 2 * all}) {
+    for (uint64_t resident : {uint64_t{0}, all / 2, all - 1, all}) {
       for (uint64_t ring : {least, least + 12'345, 3 * least, 4 * all}) {
         for (const char* source : {"auto", "pread"}) {
           SCOPED_TRACE(format(
@@ -141,20 +145,19 @@ TEST_F(WeightStreamTest, several_leases_at_once_may_end_in_any_order) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    // Three are held while the next is acquired: five halves of the least ring.
+    // The oldest lease is at most three slices behind the next one: five halves of the least ring.
     const std::unique_ptr<WeightStream> stream =
         open(model, {.ring_bytes = min_ring_bytes(model.plan()) * 5 / 2}, {.seed = seed});
-    std::vector<std::pair<uint32_t, std::unique_ptr<WeightStream::Lease>>> held;
+    std::map<uint32_t, WeightStream::Lease> held;  // by number of the acquire
     for (uint32_t i = 0; i < 3 * n_slices; ++i) {
-      const uint32_t slice = i % n_slices;
-      held.emplace_back(slice, std::make_unique<WeightStream::Lease>(stream->acquire(slice)));
-      for (const auto& [index, lease] : held) {
-        ASSERT_TRUE(shows_file(model, index, lease->matrices()));
+      held.emplace(i, stream->acquire(i % n_slices));
+      for (const auto& [number, lease] : held) {
+        ASSERT_TRUE(shows_file(model, number % n_slices, lease.matrices()));
       }
-      if (held.size() > 3 || (held.size() > 1 && random() % 3 == 0)) {
-        // The oldest goes at last when four are held, so that space comes free.
-        const size_t which = held.size() > 3 ? 0 : random() % held.size();
-        held.erase(held.begin() + static_cast<ptrdiff_t>(which));
+      while (!held.empty() && (random() % 3 == 0 || held.begin()->first + 2 < i)) {
+        const bool must_be_oldest = held.begin()->first + 2 < i;
+        const size_t which = must_be_oldest ? 0 : random() % held.size();
+        held.erase(std::next(held.begin(), static_cast<ptrdiff_t>(which)));
       }
     }
   }

@@ -2,13 +2,14 @@
 // success, with memory in proportion to its size. Runs with any compiler.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <cstring>
 #include <filesystem>
 
 #include "base/file.h"
 #include "fuzz/allocation_peak.h"
 #include "fuzz/gguf_seeds.h"
 #include "fuzz/gguf_target.h"
+#include "support/cases.h"
 
 namespace nightsweep {
 namespace {
@@ -49,6 +50,19 @@ TEST(GgufReplay, corpus_is_parsed_or_refused) {
     ++n_files;
   }
   EXPECT_GE(n_files, gguf_seeds().size());
+}
+
+TEST(GgufReplay, shared_malformed_files_take_memory_by_their_size) {
+  NEEDS_CASES("gguf-malformed");
+  size_t n_files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(cases_folder() + "/gguf-malformed")) {
+    if (entry.path().extension() != ".gguf") continue;
+    SCOPED_TRACE(entry.path());
+    try_within_memory(read_whole_file(entry.path(), ErrorKind::input));
+    ++n_files;
+  }
+  EXPECT_EQ(n_files, 42U);
 }
 
 TEST(GgufReplay, every_truncation_is_refused) {

@@ -157,7 +157,7 @@ TEST(Jsonl, a_refusal_names_file_line_and_field) {
       std::get<LineError>(parsed).text("work/in.jsonl"),
       "work/in.jsonl:12: body.temperature: expected a number from 0 to 2, found the number 3");
   EXPECT_EQ(
-      error_of("{").text("x").substr(0, 45), "x:7: expected a JSON object, found an error at");
+      error_of("{").text("x").substr(0, 46), "x:7: expected a JSON object, found an error at");
 }
 
 TEST(Jsonl, a_refusal_is_an_api_error_that_names_the_parameter) {

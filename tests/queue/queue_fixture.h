@@ -66,8 +66,13 @@ class Sql {
 
 class QueueTest : public testing::Test {
  protected:
-  QueueTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "nightsweep.XXXXXX").string();
+  // In memory where that can be: hundreds of syncs would be most of the time of these tests.
+  QueueTest()
+      : QueueTest(
+            ::access("/dev/shm", W_OK) == 0 ? "/dev/shm"
+                                            : std::filesystem::temp_directory_path().string()) {}
+  explicit QueueTest(const std::string& parent) {
+    std::string name = parent + "/nightsweep.XXXXXX";
     folder_ = ::mkdtemp(name.data());
     path_ = folder_ + "/queue.db";
   }

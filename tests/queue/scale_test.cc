@@ -8,7 +8,11 @@
 namespace nightsweep {
 namespace {
 
-using ScaleTest = QueueTest;
+// On a disk: its syncs are part of the times.
+class ScaleTest : public QueueTest {
+ protected:
+  ScaleTest() : QueueTest(std::filesystem::temp_directory_path().string()) {}
+};
 
 // 100,000 rows, or NIGHTSWEEP_QUEUE_ROWS=1000000 for the figure of the README.
 uint64_t n_rows() {
@@ -33,9 +37,9 @@ TEST_F(ScaleTest, every_claim_walks_an_index_in_its_order) {
     const char* search;
   };
   for (const Case& claim :
-       {Case{false, false, "SCAN job USING COVERING INDEX job_waiting"},
-        Case{true, false, "SEARCH job USING COVERING INDEX job_waiting_by_batch (batch=?)"},
-        Case{false, true, "SEARCH job USING COVERING INDEX job_waiting_by_model (model=?)"},
+       {Case{false, false, "SCAN job USING INDEX job_waiting"},
+        Case{true, false, "SEARCH job USING INDEX job_waiting_by_batch (batch=?)"},
+        Case{false, true, "SEARCH job USING INDEX job_waiting_by_model (model=?)"},
         Case{true, true, "SEARCH job USING INDEX job_waiting_by_batch (batch=?)"}}) {
     std::string plan = sql.plan(claim_sql(claim.of_batch, claim.of_model));
     EXPECT_NE(plan.find(claim.search), std::string::npos) << plan;

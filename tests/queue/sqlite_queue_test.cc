@@ -153,19 +153,28 @@ TEST_F(SqliteQueueTest, a_lock_that_is_kept_is_named_and_nothing_is_written) {
 }
 
 TEST_F(SqliteQueueTest, a_commit_waits_for_a_slow_reader_and_is_done_once) {
-  busy_timeout_ms_ = 20;
-  auto queue = open();
-  Sql reader(path_);
-  reader.rows("BEGIN; SELECT count(*) FROM batch");
+  busy_timeout_ms_ = 5;
+  { open(); }
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
   pid_t child = start_child([&] {
-    // The reader's lock is its process's: it is seen from here.
-    busy_timeout_ms_ = 10'000;
-    submit(*open(), 3);
+    Sql reader(path_);
+    reader.rows("BEGIN; SELECT count(*) FROM batch");
+    if (::write(ready[1], "r", 1) != 1) ::_exit(1);
+    ::usleep(20'000);
+    reader.rows("COMMIT");
   });
-  ::usleep(100'000);
-  reader.rows("COMMIT");
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  auto queue = open();
+  // Longer than the child waits, in pieces of 5 ms.
+  std::string id;
+  for (int i = 0; i < 200 && id.empty(); ++i) {
+    error_of([&] { id = submit(*queue, 3); });
+  }
   wait_for(child);
   EXPECT_EQ(queue->batches(10).size(), 1U);
+  expect_counters_agree(path_);
 }
 
 TEST_F(SqliteQueueTest, batches_are_found_by_prefix_and_as_the_last) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <fstream>
 #include <thread>
 
 #include "queue/queue_fixture.h"
@@ -259,10 +260,12 @@ TEST_F(WorkerTest, claiming_before_becoming_a_worker_is_a_fault_of_ours) {
 TEST_F(WorkerTest, damage_is_looked_for_after_a_crash_only) {
   { submit(*open(), 3000); }
   in_killed_child([&] { open_worker().release(); });
-  // A page of an index that no statement of a start reads.
-  Sql(path_).rows(
-      "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql,"
-      " '(batch, custom_id)', '(batch, model)') WHERE name = 'job_by_custom_id'");
+  {
+    // The last page holds requests, which no start reads.
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-4096, std::ios::end);
+    file << std::string(4096, '\x5A');
+  }
   expect_error(error_of([&] { open_worker(); }), ErrorKind::queue, "damaged");
   // Said to have ended well, it is believed.
   Sql(path_).rows("UPDATE worker SET ended_ms = 1");

@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "queue/queue_fixture.h"
 
@@ -16,18 +18,14 @@ using SurvivalTest = QueueTest;
 
 constexpr uint32_t kSeed = 20260301;
 
-// Lines that a child has written to the pipe before it was killed.
-std::vector<std::string> lines_from(int fd) {
-  std::string text;
-  char buffer[65536];
-  for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, static_cast<size_t>(n));
+// What a child writes to a pipe, as far as its end or at least n lines of it.
+void read_lines(int fd, size_t n, std::string* text) {
+  char buffer[4096];
+  while (static_cast<size_t>(std::count(text->begin(), text->end(), '\n')) < n) {
+    ssize_t size = ::read(fd, buffer, sizeof buffer);
+    if (size <= 0) return;
+    text->append(buffer, static_cast<size_t>(size));
   }
-  std::vector<std::string> lines;
-  for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
-    lines.push_back(text.substr(0, end));
-  }
-  return lines;
 }
 
 TEST_F(SurvivalTest, what_was_acknowledged_survives_kill_9) {
@@ -61,10 +59,14 @@ TEST_F(SurvivalTest, what_was_acknowledged_survives_kill_9) {
       }
     });
     ::close(pipe_fds[1]);
-    ::usleep(std::uniform_int_distribution<useconds_t>(1'000, 40'000)(random));
+    std::string text;
+    read_lines(pipe_fds[0], std::uniform_int_distribution<size_t>(1, 12)(random), &text);
+    ::usleep(std::uniform_int_distribution<useconds_t>(0, 3'000)(random));
     ::kill(child, SIGKILL);
     wait_for(child);
-    for (const std::string& line : lines_from(pipe_fds[0])) {
+    read_lines(pipe_fds[0], SIZE_MAX, &text);
+    std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
+    for (std::string line; std::getline(lines, line);) {
       if (line.starts_with("batch ")) {
         batches.insert(line.substr(6));
       } else {
@@ -86,8 +88,8 @@ TEST_F(SurvivalTest, what_was_acknowledged_survives_kill_9) {
   for (const auto& [job, body] : answers) {
     EXPECT_EQ(sql.one("SELECT body FROM result WHERE job = " + job), body);
   }
-  EXPECT_GT(batches.size(), 40U) << "the children were killed before they did anything";
-  EXPECT_GT(answers.size(), 40U);
+  EXPECT_GE(batches.size(), 40U);
+  EXPECT_GE(answers.size(), 40U);
 }
 
 // What the queue should hold, in plain containers.

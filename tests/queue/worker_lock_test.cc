@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include "queue/queue_fixture.h"
 
 namespace nightsweep {
@@ -58,16 +61,19 @@ TEST_F(WorkerLockTest, asking_for_the_worker_tells_who_is_at_work) {
   EXPECT_FALSE(onlooker->worker()->is_alive);
 }
 
-TEST_F(WorkerLockTest, a_worker_starts_while_others_keep_asking) {
+TEST_F(WorkerLockTest, a_worker_starts_while_somebody_asks) {
   { open_worker(); }
+  int asking[2];
+  ASSERT_EQ(::pipe(asking), 0);
   pid_t child = start_child([&] {
-    auto onlooker = open();
-    for (;;)
-      onlooker->worker();
+    // An onlooker that is very slow between trying the lock and giving it back.
+    int fd = ::open((path_ + ".lock").c_str(), O_RDONLY);
+    if (::flock(fd, LOCK_SH) != 0 || ::write(asking[1], "a", 1) != 1) ::_exit(1);
+    ::usleep(30'000);
   });
-  for (int i = 0; i < 50; ++i)
-    open_worker();
-  ::kill(child, SIGKILL);
+  char byte = 0;
+  ASSERT_EQ(::read(asking[0], &byte, 1), 1);
+  open_worker();
   wait_for(child);
 }
 

@@ -1,7 +1,10 @@
+#include <cerrno>
 #include <ctime>
+#include <iostream>
 
 #include "runner/command.h"
 #include "runner/model_source.h"
+#include "runner/output.h"
 #include "runner/render_command.h"
 
 namespace nightsweep {

@@ -53,7 +53,9 @@ TEST(MemoryPlan, never_promises_more_than_the_budget) {
         EXPECT_LE(total(plan, demand), budget) << budget << " " << sequences;
         EXPECT_GT(plan.n_kv_pages, 0U);
         EXPECT_GE(plan.limits.max_rows, plan.max_sequences);
-        if (plan.ring_bytes > 0) EXPECT_GE(plan.ring_bytes, 2 * plan.max_slice_bytes);
+        if (plan.ring_bytes > 0) {
+          EXPECT_GE(plan.ring_bytes, 2 * plan.max_slice_bytes);
+        }
       } catch (const Error& too_small) {
         EXPECT_EQ(too_small.kind(), ErrorKind::device);
         EXPECT_LT(budget, 400 * kMiB) << too_small.what();

@@ -1,7 +1,6 @@
 #include "kernels/cpu/pack.h"
 
 #include <cstring>
-
 #include <span>
 
 #include "kernels/cpu/layout.h"
@@ -101,7 +100,8 @@ std::byte* pack_bits(const std::byte* const* blocks, std::byte* panel) {
 
 std::byte* pack_field(const Field& field, const std::byte* const* rows, std::byte* panel) {
   const std::byte* blocks[kLanes];
-  for (uint32_t lane = 0; lane < kLanes; ++lane) blocks[lane] = rows[lane] + field.file_offset;
+  for (uint32_t lane = 0; lane < kLanes; ++lane)
+    blocks[lane] = rows[lane] + field.file_offset;
   if (field.transpose_bits) return pack_bits(blocks, panel);
   switch (field.unit_bytes) {
     case 1:
@@ -117,7 +117,9 @@ constexpr std::byte kZeroBlock[256] = {};
 
 }  // namespace
 
-size_t panel_bytes(QuantType type, uint32_t n_cols) { return kLanes * quant_bytes(type, n_cols); }
+size_t panel_bytes(QuantType type, uint32_t n_cols) {
+  return kLanes * quant_bytes(type, n_cols);
+}
 
 void pack_panel(
     QuantType type,
@@ -133,8 +135,10 @@ void pack_panel(
     blocks[lane] = lane < n_rows ? rows + lane * row_bytes : kZeroBlock;
   }
   for (uint32_t block = 0; block < n_cols / traits.block_elems; ++block) {
-    for (const Field& field : fields) panel = pack_field(field, blocks, panel);
-    for (uint32_t lane = 0; lane < n_rows; ++lane) blocks[lane] += traits.block_bytes;
+    for (const Field& field : fields)
+      panel = pack_field(field, blocks, panel);
+    for (uint32_t lane = 0; lane < n_rows; ++lane)
+      blocks[lane] += traits.block_bytes;
   }
 }
 

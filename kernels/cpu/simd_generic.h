@@ -1,11 +1,10 @@
 // 16 lanes in plain C++, for any processor: slower, with the same bits.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-#include <bit>
 
 #include "kernels/quant.h"
 
@@ -36,7 +35,8 @@ struct Generic {
     return make([=](uint32_t l) { return at[l]; });
   }
   NIGHTSWEEP_SIMD void store(float* at, const F& a) {
-    for (uint32_t l = 0; l < 16; ++l) at[l] = a.lane[l];
+    for (uint32_t l = 0; l < 16; ++l)
+      at[l] = a.lane[l];
   }
   NIGHTSWEEP_SIMD F load_half(const void* at) {
     return make([=](uint32_t l) { return half_to_float(read_u16(at, l)); });
@@ -162,13 +162,15 @@ struct Generic {
   template <typename LaneFunction>
   NIGHTSWEEP_SIMD F make(LaneFunction value) {
     F result;
-    for (uint32_t l = 0; l < 16; ++l) result.lane[l] = value(l);
+    for (uint32_t l = 0; l < 16; ++l)
+      result.lane[l] = value(l);
     return result;
   }
   template <typename LaneFunction>
   NIGHTSWEEP_SIMD I imake(LaneFunction value) {
     I result;
-    for (uint32_t l = 0; l < 16; ++l) result.lane[l] = value(l);
+    for (uint32_t l = 0; l < 16; ++l)
+      result.lane[l] = value(l);
     return result;
   }
   NIGHTSWEEP_SIMD uint16_t read_u16(const void* at, uint32_t index) {

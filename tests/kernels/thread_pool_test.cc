@@ -1,9 +1,9 @@
 #include "kernels/cpu/thread_pool.h"
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <numeric>
-
-#include <gtest/gtest.h>
 
 namespace nightsweep {
 namespace {
@@ -20,7 +20,8 @@ TEST(ThreadPool, every_chunk_runs_once_in_thousands_of_regions) {
         counts[chunk] += thread < n_threads ? 1 : 1000;
       });
       ASSERT_EQ(std::accumulate(counts.begin(), counts.end(), 0U), n_chunks);
-      for (uint32_t chunk = 0; chunk < n_chunks; ++chunk) ASSERT_EQ(counts[chunk], 1U);
+      for (uint32_t chunk = 0; chunk < n_chunks; ++chunk)
+        ASSERT_EQ(counts[chunk], 1U);
     }
   }
 }
@@ -37,8 +38,10 @@ TEST(ThreadPool, what_a_region_wrote_is_seen_by_the_next_one_on_other_threads) {
   }
   // Equal neighbours stay equal, so all hold 2^2000 mod 1000003, taken step by step.
   uint64_t expected = 1;
-  for (uint32_t region = 0; region < 2000; ++region) expected = 2 * expected % 1000003;
-  for (const uint64_t value : values) EXPECT_EQ(value, expected);
+  for (uint32_t region = 0; region < 2000; ++region)
+    expected = 2 * expected % 1000003;
+  for (const uint64_t value : values)
+    EXPECT_EQ(value, expected);
 }
 
 TEST(ThreadPool, sleeping_workers_are_woken_and_an_idle_pool_ends) {
@@ -50,7 +53,8 @@ TEST(ThreadPool, sleeping_workers_are_woken_and_an_idle_pool_ends) {
     pool.run(16, [&](uint32_t, uint32_t) { total.fetch_add(1); });
   }
   EXPECT_EQ(total.load(), 320U);
-  for (uint32_t i = 0; i < 50; ++i) ThreadPool(3).run(5, [](uint32_t, uint32_t) {});
+  for (uint32_t i = 0; i < 50; ++i)
+    ThreadPool(3).run(5, [](uint32_t, uint32_t) {});
 }
 
 }  // namespace

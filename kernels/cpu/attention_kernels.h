@@ -18,7 +18,7 @@
 namespace nightsweep::cpu {
 namespace {
 
-constexpr uint32_t kTokenGroups = kKvPageTokens / kLanes;
+inline constexpr uint32_t kTokenGroups = kKvPageTokens / kLanes;
 
 template <class S, KvType kType>
 [[gnu::always_inline]] inline typename S::F load_kv(const std::byte* at) {

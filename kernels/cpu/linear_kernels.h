@@ -78,7 +78,7 @@ add_sub_block(const SubBlock<S>& w, const RoundedRow& row, typename S::F sum) {
     }
     return S::to_float(total);
   };
-  typename S::F part;
+  typename S::F part{};
   if constexpr (Format::kTwoScales) {
     const auto low = dot(0, 4, S::isplat(read_at<int32_t>(row.start)));
     const auto high = dot(4, 8, S::isplat(read_at<int32_t>(row.start_high)));
@@ -124,7 +124,7 @@ void rounded_rows(const PanelTask& task, const InputTile& tile, uint32_t first) 
         }
       }
       for_each_part<Format::kUnroll>([&](auto part) __attribute__((always_inline)) {
-        SubBlock<S> w;
+        SubBlock<S> w{};
         Format::template decode<S, Use::dots, part.kValue>(block, j0, scales, w);
         for (uint32_t r = 0; r < kRows; ++r) {
           const RoundedRow row{
@@ -151,7 +151,7 @@ struct QuantisedSource {
 
   [[gnu::always_inline]] void next(uint32_t, typename S::F* weights) {
     if (j == 0) Format::template read_scales<S>(block, scales);
-    SubBlock<S> w;
+    SubBlock<S> w{};
     for_each_part<Format::kUnroll>([&](auto part) __attribute__((always_inline)) {
       if (j % Format::kUnroll == part.kValue) {
         Format::template decode<S, Use::values, part.kValue>(block, j - part.kValue, scales, w);

@@ -14,9 +14,9 @@ namespace {
 
 // A run of units in the file's block. Fields are listed in their order in the panel.
 struct Field {
-  uint32_t file_offset;
-  uint32_t unit_bytes;
-  uint32_t n_units;
+  uint32_t file_offset = 0;
+  uint32_t unit_bytes = 0;
+  uint32_t n_units = 0;
   bool transpose_bits = false;
 };
 

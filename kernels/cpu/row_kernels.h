@@ -54,7 +54,7 @@ template <class S>
   return S::isub(S::bits_of(S::add(scaled, magic)), S::isplat(0x4B400000));
 }
 
-constexpr uint32_t kInfinityBits = 0x7F800000;
+inline constexpr uint32_t kInfinityBits = 0x7F800000;
 
 // q = nearest(x * 127 / max|x|), scale = max|x| / 127; NaN as scale when a value is not finite.
 template <class S>

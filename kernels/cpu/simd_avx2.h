@@ -121,13 +121,13 @@ struct Avx2 {
   NIGHTSWEEP_SIMD I ixor(I a, I b) {
     return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_left(I a) {
-    return {_mm256_slli_epi32(a.lo, Bits), _mm256_slli_epi32(a.hi, Bits)};
+    return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_right(I a) {
-    return {_mm256_srli_epi32(a.lo, Bits), _mm256_srli_epi32(a.hi, Bits)};
+    return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)};
   }
   NIGHTSWEEP_SIMD I rotate_left_by(I a, I counts) {
     const __m256i rest_lo = _mm256_sub_epi32(_mm256_set1_epi32(32), counts.lo);

@@ -86,7 +86,7 @@ struct Generic {
     return imake([=](uint32_t) { return static_cast<uint32_t>(value); });
   }
   NIGHTSWEEP_SIMD I iload(const void* at) {
-    I result;
+    I result{};
     std::memcpy(&result, at, sizeof result);
     return result;
   }
@@ -125,13 +125,13 @@ struct Generic {
   NIGHTSWEEP_SIMD I ixor(const I& a, const I& b) {
     return imake([&](uint32_t l) { return a.lane[l] ^ b.lane[l]; });
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_left(const I& a) {
-    return imake([&](uint32_t l) { return a.lane[l] << Bits; });
+    return imake([&](uint32_t l) { return a.lane[l] << kBits; });
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_right(const I& a) {
-    return imake([&](uint32_t l) { return a.lane[l] >> Bits; });
+    return imake([&](uint32_t l) { return a.lane[l] >> kBits; });
   }
   NIGHTSWEEP_SIMD I rotate_left_by(const I& a, const I& counts) {
     return imake([&](uint32_t l) {
@@ -161,14 +161,14 @@ struct Generic {
  private:
   template <typename LaneFunction>
   NIGHTSWEEP_SIMD F make(LaneFunction value) {
-    F result;
+    F result{};
     for (uint32_t l = 0; l < 16; ++l)
       result.lane[l] = value(l);
     return result;
   }
   template <typename LaneFunction>
   NIGHTSWEEP_SIMD I imake(LaneFunction value) {
-    I result;
+    I result{};
     for (uint32_t l = 0; l < 16; ++l)
       result.lane[l] = value(l);
     return result;

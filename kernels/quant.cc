@@ -11,31 +11,32 @@ namespace {
 // Numbers and sizes as in llama.cpp's ggml.h and ggml-common.h. 4, 5, 31-33 and 36-38 were types
 // once and may not be read any more.
 constexpr QuantTraits kTraits[] = {
-    {0, "F32", 1, 4, true},         {1, "F16", 1, 2, true},
-    {2, "Q4_0", 32, 18, true},      {3, "Q4_1", 32, 20, true},
-    {6, "Q5_0", 32, 22, true},      {7, "Q5_1", 32, 24, true},
-    {8, "Q8_0", 32, 34, true},      {9, "Q8_1", 32, 36, false},
-    {10, "Q2_K", 256, 84, false},   {11, "Q3_K", 256, 110, false},
-    {12, "Q4_K", 256, 144, true},   {13, "Q5_K", 256, 176, true},
-    {14, "Q6_K", 256, 210, true},   {15, "Q8_K", 256, 292, false},
-    {16, "IQ2_XXS", 256, 66, false}, {17, "IQ2_XS", 256, 74, false},
-    {18, "IQ3_XXS", 256, 98, false}, {19, "IQ1_S", 256, 50, false},
-    {20, "IQ4_NL", 32, 18, false},  {21, "IQ3_S", 256, 110, false},
-    {22, "IQ2_S", 256, 82, false},  {23, "IQ4_XS", 256, 136, false},
-    {24, "I8", 1, 1, false},        {25, "I16", 1, 2, false},
-    {26, "I32", 1, 4, false},       {27, "I64", 1, 8, false},
-    {28, "F64", 1, 8, false},       {29, "IQ1_M", 256, 56, false},
-    {30, "BF16", 1, 2, true},       {34, "TQ1_0", 256, 54, false},
-    {35, "TQ2_0", 256, 66, false},  {39, "MXFP4", 32, 17, false},
-    {40, "NVFP4", 64, 36, false},   {41, "Q1_0", 128, 18, false},
-    {42, "Q2_0", 64, 18, false},
+    {"F32", 0, 1, 4, true},          {"F16", 1, 1, 2, true},
+    {"Q4_0", 2, 32, 18, true},       {"Q4_1", 3, 32, 20, true},
+    {"Q5_0", 6, 32, 22, true},       {"Q5_1", 7, 32, 24, true},
+    {"Q8_0", 8, 32, 34, true},       {"Q8_1", 9, 32, 36, false},
+    {"Q2_K", 10, 256, 84, false},    {"Q3_K", 11, 256, 110, false},
+    {"Q4_K", 12, 256, 144, true},    {"Q5_K", 13, 256, 176, true},
+    {"Q6_K", 14, 256, 210, true},    {"Q8_K", 15, 256, 292, false},
+    {"IQ2_XXS", 16, 256, 66, false}, {"IQ2_XS", 17, 256, 74, false},
+    {"IQ3_XXS", 18, 256, 98, false}, {"IQ1_S", 19, 256, 50, false},
+    {"IQ4_NL", 20, 32, 18, false},   {"IQ3_S", 21, 256, 110, false},
+    {"IQ2_S", 22, 256, 82, false},   {"IQ4_XS", 23, 256, 136, false},
+    {"I8", 24, 1, 1, false},         {"I16", 25, 1, 2, false},
+    {"I32", 26, 1, 4, false},        {"I64", 27, 1, 8, false},
+    {"F64", 28, 1, 8, false},        {"IQ1_M", 29, 256, 56, false},
+    {"BF16", 30, 1, 2, true},        {"TQ1_0", 34, 256, 54, false},
+    {"TQ2_0", 35, 256, 66, false},   {"MXFP4", 39, 32, 17, false},
+    {"NVFP4", 40, 64, 36, false},    {"Q1_0", 41, 128, 18, false},
+    {"Q2_0", 42, 64, 18, false},
 };
 
 constexpr uint32_t kMaxType = 42;
 
 constexpr auto kTraitsByNumber = [] {
   std::array<const QuantTraits*, kMaxType + 1> table{};
-  for (const QuantTraits& traits : kTraits) table[traits.ggml_type] = &traits;
+  for (const QuantTraits& traits : kTraits)
+    table[traits.ggml_type] = &traits;
   return table;
 }();
 
@@ -190,7 +191,8 @@ void dequantize(QuantType type, const std::byte* src, float* dst, size_t n_elems
       std::memcpy(dst, src, n_elems * sizeof(float));
       return;
     case QuantType::f16:
-      for (size_t i = 0; i < n_elems; ++i) dst[i] = read_half(src + 2 * i);
+      for (size_t i = 0; i < n_elems; ++i)
+        dst[i] = read_half(src + 2 * i);
       return;
     case QuantType::bf16:
       for (size_t i = 0; i < n_elems; ++i) {

@@ -25,8 +25,8 @@ enum class QuantType : uint32_t {
 };
 
 struct QuantTraits {
+  const char* name;  // "Q4_K"
   uint32_t ggml_type;
-  const char* name;      // "Q4_K"
   uint32_t block_elems;  // elements a block
   uint32_t block_bytes;  // bytes a block
   bool can_compute;      // false: GGML knows the type, we only know its size

@@ -24,14 +24,14 @@ void Attention::store(const KvLayer& layer, const StepRows& rows, const float* k
     std::byte* head = layer.pages + page * layer.page_bytes;
     for (uint32_t h = 0; h < shape.n_kv_heads; ++h) {
       const size_t from = row * row_floats + size_t{h} * shape.head_dim;
-      kernels_->store_kv(
-          shape.type, layout, k + from, v + from, position % kKvPageTokens, head);
+      kernels_->store_kv(shape.type, layout, k + from, v + from, position % kKvPageTokens, head);
       head += layout.size_bytes;
     }
   };
   const uint32_t n_rows = rows.count();
   if (n_rows * row_floats < kSerialValues) {
-    for (uint32_t row = 0; row < n_rows; ++row) store_row(row);
+    for (uint32_t row = 0; row < n_rows; ++row)
+      store_row(row);
   } else {
     pool_->run(n_rows, [&](uint32_t row, uint32_t) { store_row(row); });
   }
@@ -79,8 +79,8 @@ void Attention::run(
   const auto run_task = [&](uint32_t chunk, uint32_t thread) {
     const Tile& tile = tiles_[chunk / shape.n_kv_heads];
     const uint32_t kv_head = chunk % shape.n_kv_heads;
-    const size_t offset = tile.first_row * row_stride +
-                          size_t{kv_head * group + tile.first_head} * shape.head_dim;
+    const size_t offset =
+        tile.first_row * row_stride + size_t{kv_head * group + tile.first_head} * shape.head_dim;
     AttentionTask task;
     task.type = shape.type;
     task.layout = layout;
@@ -98,11 +98,13 @@ void Attention::run(
     kernels_->attention(task);
   };
   uint64_t products = 0;
-  for (const uint32_t position : rows.positions) products += position + 1;
+  for (const uint32_t position : rows.positions)
+    products += position + 1;
   products *= row_stride;
   const auto n_tasks = static_cast<uint32_t>(tiles_.size()) * shape.n_kv_heads;
   if (products < kSerialProducts) {
-    for (uint32_t task = 0; task < n_tasks; ++task) run_task(task, 0);
+    for (uint32_t task = 0; task < n_tasks; ++task)
+      run_task(task, 0);
   } else {
     pool_->run(n_tasks, run_task);
   }

@@ -18,7 +18,7 @@
 namespace nightsweep::cpu {
 namespace {
 
-constexpr uint32_t kTokenGroups = kKvPageTokens / kLanes;
+inline constexpr uint32_t kTokenGroups = kKvPageTokens / kLanes;
 
 template <class S, KvType kType>
 [[gnu::always_inline]] inline typename S::F load_kv(const std::byte* at) {
@@ -28,7 +28,9 @@ template <class S, KvType kType>
 }
 
 template <KvType kType>
-constexpr size_t kKvBytes = kType == KvType::f32 ? 4 : kType == KvType::f16 ? 2 : 1;
+constexpr size_t kKvBytes = kType == KvType::f32   ? 4
+                            : kType == KvType::f16 ? 2
+                                                   : 1;
 
 // What the queries of a task carry from page to page.
 struct Queries {
@@ -53,14 +55,16 @@ template <class S, KvType kType, uint32_t kQueries>
         head + layout.keys + size_t{group} * layout.head_dim * kLanes * kKvBytes<kType>;
     const float* q = queries.q + first;
     typename S::F totals[kQueries];
-    for (uint32_t i = 0; i < kQueries; ++i) totals[i] = S::zero();
+    for (uint32_t i = 0; i < kQueries; ++i)
+      totals[i] = S::zero();
     if constexpr (kType == KvType::q8_0) {
       const std::byte* scales = head + layout.key_scales + size_t{2} * kLanes * group;
       for (uint32_t d = 0; d < layout.head_dim; d += kSubBlock) {
         const uint32_t left = layout.head_dim - d;
         const uint32_t n = left < kSubBlock ? left : kSubBlock;
         typename S::F parts[kQueries];
-        for (uint32_t i = 0; i < kQueries; ++i) parts[i] = S::zero();
+        for (uint32_t i = 0; i < kQueries; ++i)
+          parts[i] = S::zero();
         for (uint32_t k = 0; k < n; ++k) {
           const auto value = load_kv<S, kType>(key);
           for (uint32_t i = 0; i < kQueries; ++i) {
@@ -70,7 +74,8 @@ template <class S, KvType kType, uint32_t kQueries>
           q += kMaxQueries;
         }
         const auto scale = S::load_half(scales);
-        for (uint32_t i = 0; i < kQueries; ++i) totals[i] = S::fma(parts[i], scale, totals[i]);
+        for (uint32_t i = 0; i < kQueries; ++i)
+          totals[i] = S::fma(parts[i], scale, totals[i]);
         scales += size_t{2} * kKvPageTokens;
       }
     } else {
@@ -100,8 +105,8 @@ softmax_step(const Queries& queries, uint32_t query, uint32_t n_tokens) {
     const uint32_t n = n_tokens > g * kLanes ? n_tokens - g * kLanes : 0;
     groups[g] = n == 0 ? nothing : S::first_lanes(n, S::load(scores + g * kLanes), nothing);
   }
-  const float page_max = max_of_lanes<S>(
-      S::max(S::max(groups[0], groups[1]), S::max(groups[2], groups[3])));
+  const float page_max =
+      max_of_lanes<S>(S::max(S::max(groups[0], groups[1]), S::max(groups[2], groups[3])));
   const float old_max = queries.maxima[query];
   const float new_max = page_max > old_max ? page_max : old_max;
   queries.maxima[query] = new_max;
@@ -139,8 +144,7 @@ template <class S, KvType kType, uint32_t kQueries, uint32_t kVectors>
       for (uint32_t t = 0; t < kKvPageTokens; t += kLanes) {
         const auto scale = S::load_half(scales + size_t{2} * t);
         const auto weight = S::load(weights + i * kKvPageTokens + t);
-        S::store(
-            queries.scaled + (first + i) * kKvPageTokens + t, S::mul(weight, scale));
+        S::store(queries.scaled + (first + i) * kKvPageTokens + t, S::mul(weight, scale));
       }
     }
     weights = queries.scaled + first * kKvPageTokens;
@@ -156,8 +160,7 @@ template <class S, KvType kType, uint32_t kQueries, uint32_t kVectors>
   const auto add_token = [&](uint32_t t, uint32_t i) {
     const auto weight = S::splat(weights[i * kKvPageTokens + t]);
     for (uint32_t v = 0; v < kVectors; ++v) {
-      const auto value =
-          load_kv<S, kType>(values + t * token_bytes + v * kLanes * kKvBytes<kType>);
+      const auto value = load_kv<S, kType>(values + t * token_bytes + v * kLanes * kKvBytes<kType>);
       totals[i][v] = S::fma(value, weight, totals[i][v]);
     }
   };
@@ -174,11 +177,13 @@ template <class S, KvType kType, uint32_t kQueries, uint32_t kVectors>
     }
   }
   for (uint32_t i = 1; i < kQueries; ++i) {
-    for (uint32_t t = n_tokens[0]; t < n_tokens[i]; ++t) add_token(t, i);
+    for (uint32_t t = n_tokens[0]; t < n_tokens[i]; ++t)
+      add_token(t, i);
   }
   for (uint32_t i = 0; i < kQueries; ++i) {
     float* const sums = queries.values + size_t{first + i} * layout.padded_dim + dim;
-    for (uint32_t v = 0; v < kVectors; ++v) S::store(sums + v * kLanes, totals[i][v]);
+    for (uint32_t v = 0; v < kVectors; ++v)
+      S::store(sums + v * kLanes, totals[i][v]);
   }
 }
 
@@ -190,7 +195,8 @@ void attend_page(
     uint32_t first,
     const uint32_t* n_tokens) {
   score_queries<S, kType, kQueries>(layout, head, queries, first, n_tokens[kQueries - 1]);
-  for (uint32_t i = 0; i < kQueries; ++i) softmax_step<S>(queries, first + i, n_tokens[i]);
+  for (uint32_t i = 0; i < kQueries; ++i)
+    softmax_step<S>(queries, first + i, n_tokens[i]);
   uint32_t dim = 0;
   for (; dim + 2 * kLanes <= layout.padded_dim; dim += 2 * kLanes) {
     add_values<S, kType, kQueries, 2>(layout, head, queries, first, dim, n_tokens);
@@ -253,9 +259,10 @@ void attention(const AttentionTask& task) {
   queries.sums = queries.maxima + kMaxQueries;
   queries.corrections = queries.sums + kMaxQueries;
   for (uint32_t query = 0; query < n_queries; ++query) {
-    const float* const q = task.q + query / task.n_heads * task.row_stride +
-                           size_t{query % task.n_heads} * head_dim;
-    for (uint32_t d = 0; d < head_dim; ++d) queries.q[d * kMaxQueries + query] = q[d] * task.scale;
+    const float* const q =
+        task.q + query / task.n_heads * task.row_stride + size_t{query % task.n_heads} * head_dim;
+    for (uint32_t d = 0; d < head_dim; ++d)
+      queries.q[d * kMaxQueries + query] = q[d] * task.scale;
     std::memset(queries.values + size_t{query} * padded_dim, 0, padded_dim * sizeof(float));
     queries.maxima[query] = -__builtin_inff();
     queries.sums[query] = 0.0F;
@@ -272,11 +279,12 @@ void attention(const AttentionTask& task) {
       break;
   }
   for (uint32_t query = 0; query < n_queries; ++query) {
-    float* const out = task.out + query / task.n_heads * task.row_stride +
-                       size_t{query % task.n_heads} * head_dim;
+    float* const out =
+        task.out + query / task.n_heads * task.row_stride + size_t{query % task.n_heads} * head_dim;
     const float* const values = queries.values + size_t{query} * padded_dim;
     const float inverse = 1.0F / queries.sums[query];
-    for (uint32_t d = 0; d < head_dim; ++d) out[d] = values[d] * inverse;
+    for (uint32_t d = 0; d < head_dim; ++d)
+      out[d] = values[d] * inverse;
   }
 }
 
@@ -284,7 +292,8 @@ void attention(const AttentionTask& task) {
 template <class S>
 [[gnu::always_inline]] inline uint16_t round_kv_block(const float* x, uint32_t n, int8_t* q) {
   float values[kSubBlock] = {};
-  for (uint32_t i = 0; i < n; ++i) values[i] = x[i];
+  for (uint32_t i = 0; i < n; ++i)
+    values[i] = x[i];
   const auto a = S::load(values);
   const auto b = S::load(values + kLanes);
   const uint32_t largest_bits = largest_magnitude<S>(a, b);
@@ -316,8 +325,8 @@ template <class S>
     const float* v,
     uint32_t slot,
     std::byte* head) {
-  std::byte* const keys = head + layout.keys +
-                          size_t{slot / kLanes} * layout.head_dim * kLanes + slot % kLanes;
+  std::byte* const keys =
+      head + layout.keys + size_t{slot / kLanes} * layout.head_dim * kLanes + slot % kLanes;
   std::byte* const values = head + layout.values + size_t{slot} * layout.padded_dim;
   for (uint32_t block = 0; block < layout.n_blocks; ++block) {
     const uint32_t first = block * kSubBlock;

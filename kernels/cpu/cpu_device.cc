@@ -25,6 +25,10 @@ constexpr size_t kSerialValues = 8192;
 // Pieces a thread gets of one operator: enough that a disturbed thread does not hold up the rest.
 constexpr uint32_t kChunksPerThread = 8;
 
+// Shares of a core's second-level cache (1 to 2 MiB).
+constexpr size_t kCachedInputBytes = size_t{1} << 20;
+constexpr size_t kCachedPanelBytes = size_t{512} << 10;
+
 uint32_t count_usable_cpus() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -35,7 +39,9 @@ uint32_t count_usable_cpus() {
   return std::max(1U, std::thread::hardware_concurrency());
 }
 
-uint32_t panel_count(uint32_t n_rows) { return (n_rows + kPanelRows - 1) / kPanelRows; }
+uint32_t panel_count(uint32_t n_rows) {
+  return (n_rows + kPanelRows - 1) / kPanelRows;
+}
 
 bool is_float(QuantType type) {
   return type == QuantType::f32 || type == QuantType::f16 || type == QuantType::bf16;
@@ -133,7 +139,7 @@ class CpuDevice : public Device {
             part.weight.n_cols, input_.n_cols());
       }
       // Both forms of the input are made before the threads start.
-      is_rounded(part) ? input_.rounded() : input_.in_float();
+      input_for(part);
       n_panels += panel_count(part.weight.n_rows);
     }
     const uint32_t per_chunk = std::max(1U, n_panels / (kChunksPerThread * pool_.n_threads()));
@@ -142,8 +148,10 @@ class CpuDevice : public Device {
       uint32_t left = per_chunk;
       for (const LinearPart& part : parts) {
         const uint32_t count = panel_count(part.weight.n_rows);
-        for (uint32_t panel = skip; panel < count && left > 0; ++panel, --left) {
-          run_panel(part, panel, thread);
+        if (skip < count && left > 0) {
+          const uint32_t n = std::min(left, count - skip);
+          run_panels(part, skip, n, thread);
+          left -= n;
         }
         skip -= std::min(skip, count);
       }
@@ -200,13 +208,15 @@ class CpuDevice : public Device {
   template <typename Body>
   void run_rows(uint32_t n_rows, size_t row_floats, const Body& body) {
     if (n_rows * row_floats < kSerialValues) {
-      for (uint32_t row = 0; row < n_rows; ++row) body(row, 0U);
+      for (uint32_t row = 0; row < n_rows; ++row)
+        body(row, 0U);
       return;
     }
     const uint32_t per_chunk = std::max(1U, n_rows / (kChunksPerThread * pool_.n_threads()));
     pool_.run((n_rows + per_chunk - 1) / per_chunk, [&](uint32_t chunk, uint32_t thread) {
       const uint32_t end = std::min(n_rows, (chunk + 1) * per_chunk);
-      for (uint32_t row = chunk * per_chunk; row < end; ++row) body(row, thread);
+      for (uint32_t row = chunk * per_chunk; row < end; ++row)
+        body(row, thread);
     });
   }
 
@@ -218,7 +228,33 @@ class CpuDevice : public Device {
     return panel_scratch_->data() + thread * max_panel_bytes_;
   }
 
-  void run_panel(const LinearPart& part, uint32_t panel, uint32_t thread) {
+  const InputTiles& input_for(const LinearPart& part) {
+    return is_rounded(part) ? input_.rounded() : input_.in_float();
+  }
+
+  // Panels outside and rows inside, so that a panel is read once. When the input itself is too
+  // large for the cache, as many panels as fit stay there and the input passes by them.
+  void run_panels(const LinearPart& part, uint32_t first, uint32_t count, uint32_t thread) {
+    const InputTiles& input = input_for(part);
+    const bool is_packed = part.weight.layout == WeightLayout::packed;
+    if (!is_packed || input_.size_bytes() <= kCachedInputBytes) {
+      for (uint32_t i = 0; i < count; ++i)
+        run_panel(part, first + i, input, thread);
+      return;
+    }
+    const size_t one_panel = panel_bytes(part.weight.type, part.weight.n_cols);
+    const uint32_t group = std::max(1U, static_cast<uint32_t>(kCachedPanelBytes / one_panel));
+    for (uint32_t begin = first; begin < first + count; begin += group) {
+      const uint32_t end = std::min(begin + group, first + count);
+      for (uint32_t t = 0; t < input.n_tiles; ++t) {
+        const InputTiles tile{input.n_cols, 1, input.tiles + t};
+        for (uint32_t panel = begin; panel < end; ++panel)
+          run_panel(part, panel, tile, thread);
+      }
+    }
+  }
+
+  void run_panel(const LinearPart& part, uint32_t panel, const InputTiles& input, uint32_t thread) {
     const MatrixView& weight = part.weight;
     const uint32_t first = panel * kPanelRows;
     PanelTask task;
@@ -236,13 +272,9 @@ class CpuDevice : public Device {
     task.out = part.out + part.out_column + first;
     task.out_stride = part.out_stride;
     task.accumulate = part.accumulate;
-    if (is_rounded(part)) {
-      task.input = &input_.rounded();
-      kernels_.panel_rounded(weight.type, task);
-    } else {
-      task.input = &input_.in_float();
-      kernels_.panel_float(weight.type, task);
-    }
+    task.input = &input;
+    is_rounded(part) ? kernels_.panel_rounded(weight.type, task)
+                     : kernels_.panel_float(weight.type, task);
   }
 
   const MathMode math_;

@@ -1,3 +1,7 @@
+#if defined(__x86_64__)
+  #include <cpuid.h>
+#endif
+
 #include <string>
 
 #include "base/error.h"
@@ -6,10 +10,21 @@
 namespace nightsweep::cpu {
 namespace {
 
+#if defined(__x86_64__)
+// clang's __builtin_cpu_supports does not know f16c before version 16.
+bool cpu_has_f16c() {
+  uint32_t eax = 0;
+  uint32_t ebx = 0;
+  uint32_t ecx = 0;
+  uint32_t edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 bool cpu_has_avx2() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-         __builtin_cpu_supports("f16c") != 0;
+         cpu_has_f16c();
 #else
   return false;
 #endif

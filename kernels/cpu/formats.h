@@ -172,11 +172,9 @@ struct KQuant {
     const typename S::I high2 = S::isplat(0x30303030);
     alignas(64) std::byte bytes[16][kLanes];
     S::istore(bytes[0], S::iand(a, low6));
-    S::istore(
-        bytes[4], S::ior(low_nibbles<S>(c), S::iand(S::template shift_right<2>(a), high2)));
+    S::istore(bytes[4], S::ior(low_nibbles<S>(c), S::iand(S::template shift_right<2>(a), high2)));
     S::istore(bytes[8], S::iand(b, low6));
-    S::istore(
-        bytes[12], S::ior(high_nibbles<S>(c), S::iand(S::template shift_right<2>(b), high2)));
+    S::istore(bytes[12], S::ior(high_nibbles<S>(c), S::iand(S::template shift_right<2>(b), high2)));
 
     const typename S::F d = S::load_half(block);
     // -(dmin * m) has the bits of (-dmin) * m.

@@ -45,18 +45,21 @@ void Input::set(const float* x, uint32_t n_rows, uint32_t n_cols) {
   float_.is_made = false;
 }
 
+size_t Input::size_bytes() const {
+  return tiles_bytes(n_rows_, n_cols_, rounded_tile_bytes);
+}
+
 const InputTiles& Input::rounded() {
   if (!rounded_.is_made) {
     lay_out(rounded_, rounded_tile_bytes);
     const auto round = [&](uint32_t t) {
       const InputTile& tile = rounded_.tiles[t];
-      kernels_->round_tile(
-          x_ + size_t{tile.first_row} * n_cols_, tile.n_rows, n_cols_,
-          tile.data);
+      kernels_->round_tile(x_ + size_t{tile.first_row} * n_cols_, tile.n_rows, n_cols_, tile.data);
     };
     const auto n_tiles = static_cast<uint32_t>(rounded_.tiles.size());
     if (size_t{n_rows_} * n_cols_ < kSerialValues) {
-      for (uint32_t t = 0; t < n_tiles; ++t) round(t);
+      for (uint32_t t = 0; t < n_tiles; ++t)
+        round(t);
     } else {
       pool_->run(n_tiles, [&](uint32_t t, uint32_t) { round(t); });
     }
@@ -69,9 +72,7 @@ const InputTiles& Input::in_float() {
     lay_out(float_, float_tile_bytes);
     pool_->run(float_.view.n_tiles, [&](uint32_t t, uint32_t) {
       const InputTile& tile = float_.tiles[t];
-      kernels_->float_tile(
-          x_ + size_t{tile.first_row} * n_cols_, tile.n_rows, n_cols_,
-          tile.data);
+      kernels_->float_tile(x_ + size_t{tile.first_row} * n_cols_, tile.n_rows, n_cols_, tile.data);
     });
   }
   return float_.view;

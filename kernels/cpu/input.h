@@ -21,7 +21,8 @@ class Input {
   void set(const float* x, uint32_t n_rows, uint32_t n_cols);
 
   uint32_t n_cols() const { return n_cols_; }
-  uint32_t n_rows() const { return n_rows_; }
+  // Of the rounded form.
+  size_t size_bytes() const;
   // Made at the first use after set(). REQUIRES for rounded(): n_cols is a multiple of 32.
   const InputTiles& rounded();
   const InputTiles& in_float();

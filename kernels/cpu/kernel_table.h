@@ -33,8 +33,8 @@ struct AttentionTask {
   size_t page_bytes = 0;
   const uint32_t* page_table = nullptr;
   uint32_t first_position = 0;
-  uint32_t n_rows = 0;   // n_rows * n_heads <= kMaxQueries
-  uint32_t n_heads = 0;  // query heads
+  uint32_t n_rows = 0;       // n_rows * n_heads <= kMaxQueries
+  uint32_t n_heads = 0;      // query heads
   const float* q = nullptr;  // (n_rows, row_stride); the heads side by side
   float* out = nullptr;
   size_t row_stride = 0;
@@ -62,7 +62,8 @@ struct KernelTable {
   void (*rms_norm)(const float* x, const float* weight, float epsilon, uint32_t dim, float* out);
   void (*swiglu)(const float* gate, const float* up, size_t count, float* out);
   // One row of one head: x[i], x[i + half] or x[2i], x[2i + 1] turned by (cosines[i], sines[i]).
-  void (*rope)(float* x, const float* cosines, const float* sines, uint32_t n_pairs, bool half_split);
+  void (
+      *rope)(float* x, const float* cosines, const float* sines, uint32_t n_pairs, bool half_split);
 
   // One token of one KV head into `head`, the KV head in its page.
   void (*store_kv)(

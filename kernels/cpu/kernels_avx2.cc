@@ -3,10 +3,10 @@
 #include "kernels/cpu/kernel_table.h"
 
 #if defined(__x86_64__)
-#include "kernels/cpu/attention_kernels.h"
-#include "kernels/cpu/linear_kernels.h"
-#include "kernels/cpu/row_kernels.h"
-#include "kernels/cpu/simd_avx2.h"
+  #include "kernels/cpu/attention_kernels.h"
+  #include "kernels/cpu/linear_kernels.h"
+  #include "kernels/cpu/row_kernels.h"
+  #include "kernels/cpu/simd_avx2.h"
 
 namespace nightsweep::cpu {
 
@@ -33,7 +33,9 @@ const KernelTable* avx2_kernels() {
 
 namespace nightsweep::cpu {
 
-const KernelTable* avx2_kernels() { return nullptr; }
+const KernelTable* avx2_kernels() {
+  return nullptr;
+}
 
 }  // namespace nightsweep::cpu
 

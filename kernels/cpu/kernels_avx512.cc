@@ -1,12 +1,13 @@
-// The kernels for AVX-512 VNNI. Keep the standard library's containers and algorithms out: the linker would
-// share their inline functions, compiled for this instruction set, with the rest of the program.
+// The kernels for AVX-512 VNNI. Keep the standard library's containers and algorithms out: the
+// linker would share their inline functions, compiled for this instruction set, with the rest of
+// the program.
 #include "kernels/cpu/kernel_table.h"
 
 #if defined(__x86_64__)
-#include "kernels/cpu/attention_kernels.h"
-#include "kernels/cpu/linear_kernels.h"
-#include "kernels/cpu/row_kernels.h"
-#include "kernels/cpu/simd_avx512.h"
+  #include "kernels/cpu/attention_kernels.h"
+  #include "kernels/cpu/linear_kernels.h"
+  #include "kernels/cpu/row_kernels.h"
+  #include "kernels/cpu/simd_avx512.h"
 
 namespace nightsweep::cpu {
 
@@ -33,7 +34,9 @@ const KernelTable* avx512_kernels() {
 
 namespace nightsweep::cpu {
 
-const KernelTable* avx512_kernels() { return nullptr; }
+const KernelTable* avx512_kernels() {
+  return nullptr;
+}
 
 }  // namespace nightsweep::cpu
 

@@ -1,7 +1,6 @@
 // The kernels for any processor.
-#include "kernels/cpu/kernel_table.h"
-
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/cpu/simd_generic.h"

@@ -16,8 +16,8 @@ namespace nightsweep::cpu {
 static constexpr uint32_t kLanes = kPanelRows;
 static constexpr uint32_t kSubBlock = 32;  // elements between two scales of an input
 
-// INPUT TILES. Up to 16 rows stand together, column by column or block by block, so that the kernels
-// reach all of them at fixed distances.
+// INPUT TILES. Up to 16 rows stand together, column by column or block by block, so that the
+// kernels reach all of them at fixed distances.
 static constexpr uint32_t kMaxTileRows = 16;
 
 struct InputTile {
@@ -41,8 +41,12 @@ struct InputTiles {
 static constexpr uint32_t kRoundedBytesPerRow = 32 + 4 + 4 + 5 * 4;
 enum class StartSlot : uint32_t { minus_8, minus_16, minus_128, minus_32_low, minus_32_high };
 
-static constexpr size_t rounded_scale_offset(uint32_t n_rows) { return size_t{32} * n_rows; }
-static constexpr size_t rounded_sum_offset(uint32_t n_rows) { return size_t{36} * n_rows; }
+static constexpr size_t rounded_scale_offset(uint32_t n_rows) {
+  return size_t{32} * n_rows;
+}
+static constexpr size_t rounded_sum_offset(uint32_t n_rows) {
+  return size_t{36} * n_rows;
+}
 static constexpr size_t rounded_start_offset(uint32_t n_rows, StartSlot slot) {
   return (40 + 4 * static_cast<size_t>(slot)) * n_rows;
 }

@@ -78,7 +78,7 @@ add_sub_block(const SubBlock<S>& w, const RoundedRow& row, typename S::F sum) {
     }
     return S::to_float(total);
   };
-  typename S::F part;
+  typename S::F part{};
   if constexpr (Format::kTwoScales) {
     const auto low = dot(0, 4, S::isplat(read_at<int32_t>(row.start)));
     const auto high = dot(4, 8, S::isplat(read_at<int32_t>(row.start_high)));
@@ -95,8 +95,9 @@ add_sub_block(const SubBlock<S>& w, const RoundedRow& row, typename S::F sum) {
 // Rows [first, first + kRows) of a tile.
 template <class S, class Format, uint32_t kRows>
 void rounded_rows(const PanelTask& task, const InputTile& tile, uint32_t first) {
-  // Bytes ahead of the ones in use; with many rows the panel is in the cache by then.
-  constexpr size_t kPrefetchAhead = 4096;
+  // Bytes ahead of the ones in use. With few rows memory is the limit, and this brought 15.5 GB/s
+  // where 13.5 were without and 15.5 is what plain reading gets.
+  constexpr size_t kPrefetchAhead = 2048;
   constexpr size_t kSubBlockBytes = Format::kPanelBlockBytes / Format::kSubBlocks;
   constexpr size_t kGroupBytes = kSubBlockBytes * Format::kUnroll;
 
@@ -109,7 +110,8 @@ void rounded_rows(const PanelTask& task, const InputTile& tile, uint32_t first) 
       .start = side + rounded_start_offset(tile.n_rows, Format::kStart),
       .start_high = side + rounded_start_offset(tile.n_rows, StartSlot::minus_32_high)};
   typename S::F sums[kRows];
-  for (uint32_t r = 0; r < kRows; ++r) sums[r] = S::zero();
+  for (uint32_t r = 0; r < kRows; ++r)
+    sums[r] = S::zero();
   const std::byte* block = task.panel;
   const uint32_t n_blocks = task.input->n_cols / (kSubBlock * Format::kSubBlocks);
   for (uint32_t b = 0; b < n_blocks; ++b) {
@@ -122,7 +124,7 @@ void rounded_rows(const PanelTask& task, const InputTile& tile, uint32_t first) 
         }
       }
       for_each_part<Format::kUnroll>([&](auto part) __attribute__((always_inline)) {
-        SubBlock<S> w;
+        SubBlock<S> w{};
         Format::template decode<S, Use::dots, part.kValue>(block, j0, scales, w);
         for (uint32_t r = 0; r < kRows; ++r) {
           const RoundedRow row{
@@ -149,7 +151,7 @@ struct QuantisedSource {
 
   [[gnu::always_inline]] void next(uint32_t, typename S::F* weights) {
     if (j == 0) Format::template read_scales<S>(block, scales);
-    SubBlock<S> w;
+    SubBlock<S> w{};
     for_each_part<Format::kUnroll>([&](auto part) __attribute__((always_inline)) {
       if (j % Format::kUnroll == part.kValue) {
         Format::template decode<S, Use::values, part.kValue>(block, j - part.kValue, scales, w);
@@ -158,8 +160,7 @@ struct QuantisedSource {
     const typename S::I low_byte = S::isplat(0xFF);
     for (uint32_t i = 0; i < 8; ++i) {
       const typename S::I bytes[4] = {
-          S::iand(w.bytes[i], low_byte),
-          S::iand(S::template shift_right<8>(w.bytes[i]), low_byte),
+          S::iand(w.bytes[i], low_byte), S::iand(S::template shift_right<8>(w.bytes[i]), low_byte),
           S::iand(S::template shift_right<16>(w.bytes[i]), low_byte),
           S::template shift_right<24>(w.bytes[i])};
       const typename S::F scale = Format::kTwoScales && i >= 4 ? w.scales[1] : w.scales[0];
@@ -205,7 +206,8 @@ struct FloatSource {
 template <class S, class Source, uint32_t kRows>
 void float_rows(const PanelTask& task, const InputTile& tile, uint32_t first) {
   typename S::F sums[kRows];
-  for (uint32_t r = 0; r < kRows; ++r) sums[r] = S::zero();
+  for (uint32_t r = 0; r < kRows; ++r)
+    sums[r] = S::zero();
   const std::byte* x = tile.data + sizeof(float) * first;
   Source source(task.panel);
   typename S::F weights[kSubBlock];
@@ -214,14 +216,16 @@ void float_rows(const PanelTask& task, const InputTile& tile, uint32_t first) {
     const uint32_t n = left < kSubBlock ? left : kSubBlock;
     source.next(n, weights);
     typename S::F parts[kRows];
-    for (uint32_t r = 0; r < kRows; ++r) parts[r] = S::zero();
+    for (uint32_t r = 0; r < kRows; ++r)
+      parts[r] = S::zero();
     for (uint32_t k = 0; k < n; ++k) {
       for (uint32_t r = 0; r < kRows; ++r) {
         parts[r] = S::fma(weights[k], S::splat(read_at<float>(x + 4 * r)), parts[r]);
       }
       x += sizeof(float) * tile.n_rows;
     }
-    for (uint32_t r = 0; r < kRows; ++r) sums[r] = S::add(sums[r], parts[r]);
+    for (uint32_t r = 0; r < kRows; ++r)
+      sums[r] = S::add(sums[r], parts[r]);
   }
   for (uint32_t r = 0; r < kRows; ++r) {
     finish_row<S>(task, tile.first_row + first + r, sums[r]);

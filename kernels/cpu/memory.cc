@@ -25,8 +25,8 @@ class MappedMemory : public DeviceMemory {
     const size_t alignment = is_large ? kHugePageBytes : kPageBytes;
     if (size_bytes > SIZE_MAX / 2) refuse(size_bytes, ENOMEM);
     mapped_bytes_ = round_up(size_bytes == 0 ? 1 : size_bytes, kPageBytes) + alignment - kPageBytes;
-    mapping_ = mmap(
-        nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mapping_ =
+        mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping_ == MAP_FAILED) refuse(size_bytes, errno);
     const size_t misaligned = reinterpret_cast<uintptr_t>(mapping_) % alignment;
     const size_t skipped = misaligned == 0 ? 0 : alignment - misaligned;

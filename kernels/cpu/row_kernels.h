@@ -14,7 +14,8 @@ namespace {
 template <class S>
 [[gnu::always_inline]] inline typename S::F load_some(const float* at, uint32_t n) {
   float lanes[kLanes] = {};
-  for (uint32_t l = 0; l < n; ++l) lanes[l] = at[l];
+  for (uint32_t l = 0; l < n; ++l)
+    lanes[l] = at[l];
   return S::load(lanes);
 }
 
@@ -22,7 +23,8 @@ template <class S>
 [[gnu::always_inline]] inline void store_some(float* at, uint32_t n, typename S::F a) {
   float lanes[kLanes];
   S::store(lanes, a);
-  for (uint32_t l = 0; l < n; ++l) at[l] = lanes[l];
+  for (uint32_t l = 0; l < n; ++l)
+    at[l] = lanes[l];
 }
 
 [[gnu::always_inline]] inline void write_float(std::byte* at, float value) {
@@ -36,12 +38,12 @@ template <class S>
 template <class S>
 [[gnu::always_inline]] inline uint32_t largest_magnitude(typename S::F a, typename S::F b) {
   const auto no_sign = S::isplat(0x7FFFFFFF);
-  const auto largest =
-      S::imax(S::iand(S::bits_of(a), no_sign), S::iand(S::bits_of(b), no_sign));
+  const auto largest = S::imax(S::iand(S::bits_of(a), no_sign), S::iand(S::bits_of(b), no_sign));
   uint32_t lanes[kLanes];
   S::store(reinterpret_cast<float*>(lanes), S::from_bits(largest));
   uint32_t result = 0;
-  for (const uint32_t lane : lanes) result = lane > result ? lane : result;
+  for (const uint32_t lane : lanes)
+    result = lane > result ? lane : result;
   return result;
 }
 
@@ -52,7 +54,7 @@ template <class S>
   return S::isub(S::bits_of(S::add(scaled, magic)), S::isplat(0x4B400000));
 }
 
-constexpr uint32_t kInfinityBits = 0x7F800000;
+inline constexpr uint32_t kInfinityBits = 0x7F800000;
 
 // q = nearest(x * 127 / max|x|), scale = max|x| / 127; NaN as scale when a value is not finite.
 template <class S>

@@ -34,8 +34,7 @@ struct Avx2 {
   }
   NIGHTSWEEP_SIMD F load_half(const void* at) {
     const auto* halves = static_cast<const __m128i*>(at);
-    return {
-        _mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+    return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
   }
   NIGHTSWEEP_SIMD void store_half(void* at, F a) {
     auto* halves = static_cast<__m128i*>(at);
@@ -92,8 +91,8 @@ struct Avx2 {
   }
   NIGHTSWEEP_SIMD void istore_s8(void* at, I a) {
     const __m256i low_bytes = _mm256_set1_epi32(0xFF);
-    const __m256i words = _mm256_packus_epi32(
-        _mm256_and_si256(a.lo, low_bytes), _mm256_and_si256(a.hi, low_bytes));
+    const __m256i words =
+        _mm256_packus_epi32(_mm256_and_si256(a.lo, low_bytes), _mm256_and_si256(a.hi, low_bytes));
     const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
     _mm_storeu_si128(
         static_cast<__m128i*>(at),
@@ -122,13 +121,13 @@ struct Avx2 {
   NIGHTSWEEP_SIMD I ixor(I a, I b) {
     return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_left(I a) {
-    return {_mm256_slli_epi32(a.lo, Bits), _mm256_slli_epi32(a.hi, Bits)};
+    return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_right(I a) {
-    return {_mm256_srli_epi32(a.lo, Bits), _mm256_srli_epi32(a.hi, Bits)};
+    return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)};
   }
   NIGHTSWEEP_SIMD I rotate_left_by(I a, I counts) {
     const __m256i rest_lo = _mm256_sub_epi32(_mm256_set1_epi32(32), counts.lo);
@@ -138,9 +137,7 @@ struct Avx2 {
         _mm256_or_si256(_mm256_sllv_epi32(a.hi, counts.hi), _mm256_srlv_epi32(a.hi, rest_hi))};
   }
   NIGHTSWEEP_SIMD F to_float(I a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
-  NIGHTSWEEP_SIMD I bits_of(F a) {
-    return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
-  }
+  NIGHTSWEEP_SIMD I bits_of(F a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
   NIGHTSWEEP_SIMD F from_bits(I a) {
     return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
   }
@@ -167,8 +164,7 @@ struct Avx2 {
   NIGHTSWEEP_SIMD __m256i dot_8bit_half(__m256i sum, __m256i w, __m256i xs) {
     const __m256i low = _mm256_and_si256(w, _mm256_set1_epi8(0x7F));
     const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w, 7), _mm256_set1_epi8(1));
-    const __m256i low_dots =
-        _mm256_madd_epi16(_mm256_maddubs_epi16(low, xs), _mm256_set1_epi16(1));
+    const __m256i low_dots = _mm256_madd_epi16(_mm256_maddubs_epi16(low, xs), _mm256_set1_epi16(1));
     const __m256i high_dots =
         _mm256_madd_epi16(_mm256_maddubs_epi16(high, xs), _mm256_set1_epi16(128));
     return _mm256_add_epi32(sum, _mm256_add_epi32(low_dots, high_dots));

@@ -76,13 +76,13 @@ struct Avx512 {
   NIGHTSWEEP_SIMD I iand(I a, I b) { return _mm512_and_si512(a, b); }
   NIGHTSWEEP_SIMD I ior(I a, I b) { return _mm512_or_si512(a, b); }
   NIGHTSWEEP_SIMD I ixor(I a, I b) { return _mm512_xor_si512(a, b); }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_left(I a) {
-    return _mm512_slli_epi32(a, Bits);
+    return _mm512_slli_epi32(a, kBits);
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_right(I a) {
-    return _mm512_srli_epi32(a, Bits);
+    return _mm512_srli_epi32(a, kBits);
   }
   // Each lane by its own count below 32.
   NIGHTSWEEP_SIMD I rotate_left_by(I a, I counts) { return _mm512_rolv_epi32(a, counts); }

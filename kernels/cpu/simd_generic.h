@@ -1,11 +1,10 @@
 // 16 lanes in plain C++, for any processor: slower, with the same bits.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-#include <bit>
 
 #include "kernels/quant.h"
 
@@ -36,7 +35,8 @@ struct Generic {
     return make([=](uint32_t l) { return at[l]; });
   }
   NIGHTSWEEP_SIMD void store(float* at, const F& a) {
-    for (uint32_t l = 0; l < 16; ++l) at[l] = a.lane[l];
+    for (uint32_t l = 0; l < 16; ++l)
+      at[l] = a.lane[l];
   }
   NIGHTSWEEP_SIMD F load_half(const void* at) {
     return make([=](uint32_t l) { return half_to_float(read_u16(at, l)); });
@@ -86,7 +86,7 @@ struct Generic {
     return imake([=](uint32_t) { return static_cast<uint32_t>(value); });
   }
   NIGHTSWEEP_SIMD I iload(const void* at) {
-    I result;
+    I result{};
     std::memcpy(&result, at, sizeof result);
     return result;
   }
@@ -125,13 +125,13 @@ struct Generic {
   NIGHTSWEEP_SIMD I ixor(const I& a, const I& b) {
     return imake([&](uint32_t l) { return a.lane[l] ^ b.lane[l]; });
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_left(const I& a) {
-    return imake([&](uint32_t l) { return a.lane[l] << Bits; });
+    return imake([&](uint32_t l) { return a.lane[l] << kBits; });
   }
-  template <int Bits>
+  template <int kBits>
   NIGHTSWEEP_SIMD I shift_right(const I& a) {
-    return imake([&](uint32_t l) { return a.lane[l] >> Bits; });
+    return imake([&](uint32_t l) { return a.lane[l] >> kBits; });
   }
   NIGHTSWEEP_SIMD I rotate_left_by(const I& a, const I& counts) {
     return imake([&](uint32_t l) {
@@ -161,14 +161,16 @@ struct Generic {
  private:
   template <typename LaneFunction>
   NIGHTSWEEP_SIMD F make(LaneFunction value) {
-    F result;
-    for (uint32_t l = 0; l < 16; ++l) result.lane[l] = value(l);
+    F result{};
+    for (uint32_t l = 0; l < 16; ++l)
+      result.lane[l] = value(l);
     return result;
   }
   template <typename LaneFunction>
   NIGHTSWEEP_SIMD I imake(LaneFunction value) {
-    I result;
-    for (uint32_t l = 0; l < 16; ++l) result.lane[l] = value(l);
+    I result{};
+    for (uint32_t l = 0; l < 16; ++l)
+      result.lane[l] = value(l);
     return result;
   }
   NIGHTSWEEP_SIMD uint16_t read_u16(const void* at, uint32_t index) {

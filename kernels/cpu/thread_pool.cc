@@ -46,7 +46,8 @@ ThreadPool::~ThreadPool() {
   stopping_.store(true, std::memory_order_release);
   wakeups_.fetch_add(1, std::memory_order_release);
   wakeups_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (std::thread& worker : workers_)
+    worker.join();
 }
 
 void ThreadPool::run_region(uint32_t n_chunks, const void* context, Call call) {
@@ -61,9 +62,7 @@ void ThreadPool::run_region(uint32_t n_chunks, const void* context, Call call) {
 
   while (run_one_chunk(0)) {
   }
-  const auto is_finished = [&] {
-    return n_finished_.load(std::memory_order_acquire) == n_chunks;
-  };
+  const auto is_finished = [&] { return n_finished_.load(std::memory_order_acquire) == n_chunks; };
   if (spin_until(is_finished)) return;
   for (uint32_t seen = n_finished_.load(std::memory_order_acquire); seen != n_chunks;
        seen = n_finished_.load(std::memory_order_acquire)) {
@@ -77,8 +76,7 @@ void ThreadPool::work(uint32_t thread) {
     while (run_one_chunk(thread)) {
     }
     if (stopping_.load(std::memory_order_acquire)) return;
-    const bool woken =
-        spin_until([&] { return wakeups_.load(std::memory_order_acquire) != seen; });
+    const bool woken = spin_until([&] { return wakeups_.load(std::memory_order_acquire) != seen; });
     if (!woken) wakeups_.wait(seen, std::memory_order_acquire);
   }
 }

@@ -25,7 +25,8 @@ class ThreadPool {
   template <typename Body>
   void run(uint32_t n_chunks, const Body& body) {
     if (n_chunks <= 1 || workers_.empty()) {
-      for (uint32_t chunk = 0; chunk < n_chunks; ++chunk) body(chunk, 0U);
+      for (uint32_t chunk = 0; chunk < n_chunks; ++chunk)
+        body(chunk, 0U);
       return;
     }
     run_region(n_chunks, &body, [](const void* context, uint32_t chunk, uint32_t thread) {

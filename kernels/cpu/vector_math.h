@@ -30,8 +30,8 @@ template <class S>
   // 2^n in two halves, because n may be 128.
   const auto exponent = S::isub(S::bits_of(shifted), S::isplat(0x4B400000));
   const auto bias = S::isplat(127);
-  const auto half = S::isub(
-      S::template shift_right<1>(S::iadd(exponent, S::isplat(256))), S::isplat(128));
+  const auto half =
+      S::isub(S::template shift_right<1>(S::iadd(exponent, S::isplat(256))), S::isplat(128));
   const auto rest = S::isub(exponent, half);
   p = S::mul(p, S::from_bits(S::template shift_left<23>(S::iadd(half, bias))));
   p = S::mul(p, S::from_bits(S::template shift_left<23>(S::iadd(rest, bias))));
@@ -45,7 +45,8 @@ template <class S>
   float lanes[16];
   S::store(lanes, a);
   for (uint32_t width = 8; width >= 1; width /= 2) {
-    for (uint32_t l = 0; l < width; ++l) lanes[l] = lanes[l] + lanes[l + width];
+    for (uint32_t l = 0; l < width; ++l)
+      lanes[l] = lanes[l] + lanes[l + width];
   }
   return lanes[0];
 }

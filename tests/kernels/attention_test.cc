@@ -1,8 +1,8 @@
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <iostream>
 #include <numeric>
-
-#include <gtest/gtest.h>
 
 #include "kernels/oracle.h"
 
@@ -48,7 +48,9 @@ class Pages {
   KvLayer layer_;
 };
 
-float scale_of(const Heads& heads) { return 1.0F / std::sqrt(static_cast<float>(heads.head_dim)); }
+float scale_of(const Heads& heads) {
+  return 1.0F / std::sqrt(static_cast<float>(heads.head_dim));
+}
 
 // Stores and attends in chunks of the given size; page i of the sequence is page_table[i].
 std::vector<float> run_in_chunks(
@@ -101,7 +103,8 @@ std::vector<double> stored(KvType type, const std::vector<float>& x, uint32_t he
     for (size_t first = head; first < head + head_dim; first += 32) {
       const size_t end = std::min(first + 32, head + head_dim);
       float largest = 0.0F;
-      for (size_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
+      for (size_t i = first; i < end; ++i)
+        largest = std::max(largest, std::fabs(x[i]));
       const float scale = half_to_float(float_to_half(largest / 127.0F));
       for (size_t i = first; i < end; ++i) {
         const float q = std::nearbyint(x[i] * (1.0F / scale));
@@ -113,10 +116,8 @@ std::vector<double> stored(KvType type, const std::vector<float>& x, uint32_t he
 }
 
 // softmax(scale q k) v in double, for one row; tolerance beside each value.
-WorstElement compare_with_oracle(
-    KvType type,
-    const Sequence& sequence,
-    const std::vector<float>& found) {
+WorstElement
+compare_with_oracle(KvType type, const Sequence& sequence, const std::vector<float>& found) {
   const Heads& heads = sequence.heads;
   const std::vector<double> k = stored(type, sequence.k, heads.head_dim);
   const std::vector<double> v = stored(type, sequence.v, heads.head_dim);
@@ -143,7 +144,8 @@ WorstElement compare_with_oracle(
       }
       const double largest = *std::max_element(scores.begin(), scores.end());
       double total = 0;
-      for (double& score : scores) total += score = std::exp(score - largest);
+      for (double& score : scores)
+        total += score = std::exp(score - largest);
       for (uint32_t d = 0; d < heads.head_dim; ++d) {
         double sum = 0;
         double magnitudes = 0;
@@ -152,7 +154,8 @@ WorstElement compare_with_oracle(
           magnitudes += scores[t] / total * std::fabs(at(v, t, d));
         }
         // A score's error e changes a weight by a factor within 1 +- 2e; exp and the sums round.
-        const double tolerance = 4 * score_error * magnitudes + rounding_bound(magnitudes, row + 32);
+        const double tolerance =
+            4 * score_error * magnitudes + rounding_bound(magnitudes, row + 32);
         worst.add_checked(
             row, h * heads.head_dim + d, sum,
             static_cast<double>(found[(row * heads.n_heads + h) * heads.head_dim + d]), tolerance);
@@ -163,8 +166,8 @@ WorstElement compare_with_oracle(
 }
 
 const std::vector<Heads>& head_shapes() {
-  static const std::vector<Heads> shapes = {
-      {9, 3, 64}, {4, 1, 128}, {5, 5, 16}, {3, 1, 40}, {2, 2, 80}, {35, 1, 32}, {6, 2, 20}};
+  static const std::vector<Heads> shapes = {{9, 3, 64}, {4, 1, 128}, {5, 5, 16}, {3, 1, 40},
+                                            {2, 2, 80}, {35, 1, 32}, {6, 2, 20}};
   return shapes;
 }
 
@@ -175,7 +178,9 @@ const char* name_of(KvType type) {
 class AttentionOf : public testing::TestWithParam<KvType> {};
 
 INSTANTIATE_TEST_SUITE_P(
-    kv_types, AttentionOf, testing::Values(KvType::f32, KvType::f16, KvType::q8_0),
+    kv_types,
+    AttentionOf,
+    testing::Values(KvType::f32, KvType::f16, KvType::q8_0),
     [](const auto& shown) { return std::string(name_of(shown.param)); });
 
 TEST_P(AttentionOf, agrees_with_the_oracle_on_every_instruction_set) {
@@ -213,14 +218,14 @@ TEST_P(AttentionOf, chunks_pages_and_threads_change_no_bit) {
     const auto on = make_cpu_device({MathMode::fast, 2, ""});
     const auto expected = run_in_chunks(*on, GetParam(), sequence, 150, pages_in_order());
     for (const uint32_t chunk : {1U, 2U, 3U, 7U, 17U, 64U, 65U, 149U}) {
-      EXPECT_TRUE(same_bits(
-          expected, run_in_chunks(*on, GetParam(), sequence, chunk, pages_backwards())))
+      EXPECT_TRUE(
+          same_bits(expected, run_in_chunks(*on, GetParam(), sequence, chunk, pages_backwards())))
           << chunk;
     }
     for (const uint32_t n_threads : {1U, 3U}) {
       const auto other = make_cpu_device({MathMode::fast, n_threads, ""});
-      EXPECT_TRUE(same_bits(
-          expected, run_in_chunks(*other, GetParam(), sequence, 150, pages_in_order())));
+      EXPECT_TRUE(
+          same_bits(expected, run_in_chunks(*other, GetParam(), sequence, 150, pages_in_order())));
     }
   }
 }
@@ -237,8 +242,7 @@ TEST_P(AttentionOf, neighbours_in_a_step_change_no_bit) {
   }
   std::vector<std::vector<float>> alone;
   for (const Sequence& sequence : sequences) {
-    alone.push_back(
-        run_in_chunks(*on, GetParam(), sequence, sequence.length, pages_in_order()));
+    alone.push_back(run_in_chunks(*on, GetParam(), sequence, sequence.length, pages_in_order()));
   }
   const Pages pages(*on, {GetParam(), heads.n_kv_heads, heads.head_dim}, 16);
   const std::vector<std::vector<uint32_t>> tables = {{5, 2}, {7, 0, 3}, {4}};
@@ -280,7 +284,8 @@ TEST(Attention, later_tokens_of_a_chunk_cannot_reach_earlier_rows) {
   const auto on = make_cpu_device({MathMode::fast, 2, ""});
   Sequence sequence = random_sequence(heads, 40, random);
   const auto expected = run_in_chunks(*on, KvType::f32, sequence, 40, pages_in_order());
-  for (uint32_t d = 0; d < 32; ++d) sequence.k[20 * 32 + d] = sequence.v[20 * 32 + d] = NAN;
+  for (uint32_t d = 0; d < 32; ++d)
+    sequence.k[20 * 32 + d] = sequence.v[20 * 32 + d] = NAN;
   const auto found = run_in_chunks(*on, KvType::f32, sequence, 40, pages_in_order());
   EXPECT_TRUE(same_bits(rows_of(expected, 0, 20, 96), rows_of(found, 0, 20, 96)));
   EXPECT_TRUE(std::isnan(found[20 * 96]));

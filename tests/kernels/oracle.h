@@ -1,6 +1,8 @@
 // References in double, written without the kernels' tricks, and the data they are tried on.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,22 +11,22 @@
 #include <string>
 #include <vector>
 
-#include <gtest/gtest.h>
-
 #include "kernels/device.h"
 #include "kernels/quant.h"
 
 namespace nightsweep {
 
 inline const std::vector<QuantType>& all_types() {
-  static const std::vector<QuantType> types = {
-      QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
-      QuantType::q4_1, QuantType::q5_0, QuantType::q5_1, QuantType::q8_0,
-      QuantType::q4_k, QuantType::q5_k, QuantType::q6_k};
+  static const std::vector<QuantType> types = {QuantType::f32,  QuantType::f16,  QuantType::bf16,
+                                               QuantType::q4_0, QuantType::q4_1, QuantType::q5_0,
+                                               QuantType::q5_1, QuantType::q8_0, QuantType::q4_k,
+                                               QuantType::q5_k, QuantType::q6_k};
   return types;
 }
 
-inline bool is_float_type(QuantType type) { return quant_traits(type).block_elems == 1; }
+inline bool is_float_type(QuantType type) {
+  return quant_traits(type).block_elems == 1;
+}
 
 // The instruction sets that this CPU runs.
 inline const std::vector<std::string>& runnable_sets() {
@@ -51,7 +53,8 @@ class Random {
   uint32_t bits() { return engine_(); }
   std::vector<float> normals(size_t n) {
     std::vector<float> values(n);
-    for (float& value : values) value = normal();
+    for (float& value : values)
+      value = normal();
     return values;
   }
 
@@ -67,7 +70,8 @@ inline void put_half(std::byte* at, float value) {
 // Blocks of random bits with sane scales: every field takes all its values.
 inline std::vector<std::byte> random_blocks(QuantType type, size_t n_elems, Random& random) {
   std::vector<std::byte> bytes(quant_bytes(type, n_elems));
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.bits());
+  for (std::byte& byte : bytes)
+    byte = static_cast<std::byte>(random.bits());
   const uint32_t block_bytes = quant_traits(type).block_bytes;
   for (size_t at = 0; at < bytes.size(); at += block_bytes) {
     std::byte* const block = bytes.data() + at;
@@ -120,7 +124,8 @@ inline std::vector<double> rounded_input(const std::vector<float>& x) {
   std::vector<double> result(x.size());
   for (size_t first = 0; first < x.size(); first += 32) {
     float largest = 0.0F;
-    for (size_t i = first; i < first + 32; ++i) largest = std::max(largest, std::fabs(x[i]));
+    for (size_t i = first; i < first + 32; ++i)
+      largest = std::max(largest, std::fabs(x[i]));
     if (largest == 0.0F) continue;
     const float inverse = 127.0F / largest;
     const double scale = static_cast<double>(largest / 127.0F);

@@ -1,11 +1,11 @@
 #include "kernels/quant.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <fstream>
 #include <iterator>
 #include <set>
-
-#include <gtest/gtest.h>
 
 #include "kernels/oracle.h"
 #include "support/cases.h"

@@ -1,6 +1,6 @@
-#include <cmath>
-
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "base/error.h"
 #include "kernels/cpu/rope_table.h"
@@ -36,10 +36,11 @@ TEST(Rows, rms_norm_agrees_with_the_oracle) {
       WorstElement worst;
       for (uint32_t r = 0; r < rows; ++r) {
         double squares = 0;
-        for (uint32_t i = 0; i < dim; ++i) squares += std::pow(double{x[r * dim + i]}, 2);
+        for (uint32_t i = 0; i < dim; ++i)
+          squares += std::pow(double{x[r * dim + i]}, 2);
         for (uint32_t i = 0; i < dim; ++i) {
-          const double expected = double{x[r * dim + i]} /
-                                  std::sqrt(squares / dim + double{1e-5F}) * double{weight[i]};
+          const double expected =
+              double{x[r * dim + i]} / std::sqrt(squares / dim + double{1e-5F}) * double{weight[i]};
           const double tolerance = rounding_bound(std::fabs(expected), 8 + dim / 16);
           worst.add_checked(r, i, expected, double{found[r * dim + i]}, tolerance);
         }
@@ -51,9 +52,10 @@ TEST(Rows, rms_norm_agrees_with_the_oracle) {
 
 TEST(Rows, swiglu_agrees_with_the_oracle_from_end_to_end) {
   Random random(32);
-  std::vector<float> gate = {0.0F,   -0.0F,  1.0F,  -1.0F,  87.0F,  -87.0F, 88.8F,
-                             -88.8F, 200.0F, -200.0F, 1e-20F, -1e-20F, 3e38F, -3e38F};
-  while (gate.size() < 10007) gate.push_back(random.uniform(-40.0F, 40.0F));
+  std::vector<float> gate = {0.0F,   -0.0F,  1.0F,    -1.0F,  87.0F,   -87.0F, 88.8F,
+                             -88.8F, 200.0F, -200.0F, 1e-20F, -1e-20F, 3e38F,  -3e38F};
+  while (gate.size() < 10007)
+    gate.push_back(random.uniform(-40.0F, 40.0F));
   const std::vector<float> up = random.normals(gate.size());
   const auto found = on_every_set([&](Device& on) {
     std::vector<float> out = gate;
@@ -86,7 +88,8 @@ TEST(Rows, sines_and_cosines_are_right_to_the_last_bits) {
 TEST(Rows, rope_turns_pairs_of_both_kinds_and_leaves_the_rest) {
   Random random(34);
   std::vector<double> frequencies(8);
-  for (size_t i = 0; i < 8; ++i) frequencies[i] = std::pow(10000.0, -static_cast<double>(i) / 8);
+  for (size_t i = 0; i < 8; ++i)
+    frequencies[i] = std::pow(10000.0, -static_cast<double>(i) / 8);
   const std::vector<uint32_t> positions = {0, 1, 77, 4095, 100000};
   for (const bool half_split : {false, true}) {
     const std::vector<float> x = random.normals(positions.size() * 3 * 20);
@@ -107,7 +110,8 @@ TEST(Rows, rope_turns_pairs_of_both_kinds_and_leaves_the_rest) {
         EXPECT_NEAR(out[a], 1.25 * (in[a] * std::cos(angle) - in[b] * std::sin(angle)), tolerance);
         EXPECT_NEAR(out[b], 1.25 * (in[a] * std::sin(angle) + in[b] * std::cos(angle)), tolerance);
       }
-      for (size_t i = 16; i < 20; ++i) EXPECT_EQ(in[i], out[i]);
+      for (size_t i = 16; i < 20; ++i)
+        EXPECT_EQ(in[i], out[i]);
     }
   }
 }

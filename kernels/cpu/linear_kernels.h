@@ -95,8 +95,8 @@ add_sub_block(const SubBlock<S>& w, const RoundedRow& row, typename S::F sum) {
 // Rows [first, first + kRows) of a tile.
 template <class S, class Format, uint32_t kRows>
 void rounded_rows(const PanelTask& task, const InputTile& tile, uint32_t first) {
-  // Bytes ahead of the ones in use. With few rows memory is the limit, and this brought 15.5 GB/s
-  // where 13.5 were without and 15.5 is what plain reading gets.
+  // Bytes ahead of the ones in use. One row then reads weights as fast as plain loads do (15.5 GB/s
+  // a thread, 13.5 without); 16 rows of Q6_K run at 218 GOP/s a thread in place of 145.
   constexpr size_t kPrefetchAhead = 2048;
   constexpr size_t kSubBlockBytes = Format::kPanelBlockBytes / Format::kSubBlocks;
   constexpr size_t kGroupBytes = kSubBlockBytes * Format::kUnroll;
@@ -118,10 +118,8 @@ void rounded_rows(const PanelTask& task, const InputTile& tile, uint32_t first) 
     typename Format::template Scales<S> scales;
     Format::template read_scales<S>(block, scales);
     for (uint32_t j0 = 0; j0 < Format::kSubBlocks; j0 += Format::kUnroll) {
-      if constexpr (kRows <= 4) {
-        for (size_t line = 0; line < kGroupBytes; line += 64) {
-          S::prefetch(block + j0 * kSubBlockBytes + kPrefetchAhead + line);
-        }
+      for (size_t line = 0; line < kGroupBytes; line += 64) {
+        S::prefetch(block + j0 * kSubBlockBytes + kPrefetchAhead + line);
       }
       for_each_part<Format::kUnroll>([&](auto part) __attribute__((always_inline)) {
         SubBlock<S> w{};

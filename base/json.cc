@@ -129,6 +129,11 @@ Json::Json(uint64_t value) {
 }
 
 Json Json::parse(std::string_view text, size_t max_depth) {
+  // The library takes a NUL for the end of its input, and passes over a byte order mark.
+  if (size_t at = text.find('\0'); at != std::string_view::npos) {
+    throw JsonError(at, "a raw NUL byte is not JSON (write \\u0000 in a string)");
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) throw JsonError(0, "a byte order mark is not JSON");
   Builder builder(max_depth);
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();

@@ -24,7 +24,13 @@ uint64_t pages_for(uint64_t n_tokens) {
 
 // Slices small enough that the ring holds several, large enough that a read runs at disk speed.
 uint64_t slice_bytes_for(uint64_t budget_bytes) {
-  return std::clamp<uint64_t>(budget_bytes / 24, 64 << 10, 4 * kMiB);
+  return std::clamp<uint64_t>(budget_bytes / 48, 16 << 10, 4 * kMiB);
+}
+
+// One slice computes, one is read, one is ahead; more smooths a disk that stutters and the time in
+// which resident slices compute.
+uint64_t ring_bytes_for(uint64_t budget_bytes, uint64_t max_slice_bytes) {
+  return std::clamp(budget_bytes / 12, 3 * max_slice_bytes + (64 << 10), 64 * kMiB);
 }
 
 StepLimits limits_for(const MemoryDemand& demand, uint32_t max_sequences, uint32_t rows) {
@@ -43,7 +49,7 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
 
   // Shrink the step until it fits: first rows, then sequences.
   uint64_t fixed = 0;
-  uint64_t ring = 3 * plan.max_slice_bytes + kMiB;
+  uint64_t ring = ring_bytes_for(demand.budget_bytes, plan.max_slice_bytes);
   uint32_t rows = kRowsByDefault;
   for (;;) {
     plan.limits = limits_for(demand, plan.max_sequences, rows);

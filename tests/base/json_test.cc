@@ -21,17 +21,44 @@ TEST(Json, objects_keep_the_order_of_their_text) {
 
 TEST(Json, a_repeated_key_is_refused_at_any_depth) {
   EXPECT_NE(error_of(R"({"a":1,"a":2})").find("\"a\" stands twice"), std::string::npos);
-  EXPECT_NE(error_of(R"([{"b":{"a":1,"c":2,"a":2}}])").find("\"a\" stands twice"), std::string::npos);
+  EXPECT_NE(
+      error_of(R"([{"b":{"a":1,"c":2,"a":2}}])").find("\"a\" stands twice"), std::string::npos);
   EXPECT_EQ(error_of(R"({"a":{"a":1},"b":{"a":1}})"), "");
 }
 
 TEST(Json, what_is_not_json_is_refused) {
   for (const char* text :
-       {"NaN", "Infinity", "-Infinity", "1e400", "01", "+1", "'a'", "{a:1}", "[1,]", "{\"a\":1,}", "[1] 2",
-        "\"\t\"", "\"a\nb\"", "\"\\ud800\"", "\"\\udc00x\"", "\"\\x\"", "\"\xff\"", "\"\xc0\x80\"",
-        "\"\xed\xa0\x80\"", "", " ", "{", "tru"}) {
+       {"NaN",
+        "Infinity",
+        "-Infinity",
+        "1e400",
+        "01",
+        "+1",
+        "'a'",
+        "{a:1}",
+        "[1,]",
+        "{\"a\":1,}",
+        "[1] 2",
+        "\"\t\"",
+        "\"a\nb\"",
+        "\"\\ud800\"",
+        "\"\\udc00x\"",
+        "\"\\x\"",
+        "\"\xff\"",
+        "\"\xc0\x80\"",
+        "\"\xed\xa0\x80\"",
+        "",
+        " ",
+        "{",
+        "tru"}) {
     EXPECT_NE(error_of(text), "") << text;
   }
+}
+
+TEST(Json, nothing_behind_a_raw_nul_is_passed_over) {
+  EXPECT_NE(error_of(std::string_view("[1]\0garbage", 11)).find("NUL"), std::string::npos);
+  EXPECT_NE(error_of(std::string_view("\"a\0b\"", 5)), "");
+  EXPECT_NE(error_of("\xEF\xBB\xBF[1]"), "");
 }
 
 TEST(Json, an_escaped_nul_and_a_surrogate_pair_are_text) {

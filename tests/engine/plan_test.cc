@@ -65,7 +65,7 @@ TEST(MemoryPlan, never_promises_more_than_the_budget) {
 }
 
 TEST(MemoryPlan, ample_memory_holds_everything) {
-  MemoryPlan plan = plan_memory(demand_of(64 * kGiB), llama_8b());
+  MemoryPlan plan = plan_memory(demand_of(128 * kGiB), llama_8b());
   EXPECT_EQ(plan.ring_bytes, 0U);
   EXPECT_TRUE(plan.embedding_resident);
   EXPECT_EQ(plan.n_kv_pages, plan.max_sequences * 8192 / kKvPageTokens);

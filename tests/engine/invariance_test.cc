@@ -176,6 +176,13 @@ TEST_P(Invariance, an_answer_resumed_at_any_token_goes_on_with_the_same_bits) {
   }
 }
 
+std::string name_of(const testing::TestParamInfo<Invariance::ParamType>& instance) {
+  auto [type, math, kv] = instance.param;
+  const char* caches[] = {"f32", "f16", "q8_0"};
+  return std::string(quant_traits(type).name) + (math == MathMode::exact ? "_exact_" : "_fast_") +
+         caches[static_cast<int>(kv)];
+}
+
 INSTANTIATE_TEST_SUITE_P(
     types,
     Invariance,
@@ -185,12 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::tuple(QuantType::q8_0, MathMode::fast, KvType::q8_0),
         std::tuple(QuantType::q4_k, MathMode::fast, KvType::f16),
         std::tuple(QuantType::q6_k, MathMode::exact, KvType::q8_0)),
-    [](const auto& instance) {
-      auto [type, math, kv] = instance.param;
-      const char* caches[] = {"f32", "f16", "q8_0"};
-      return std::string(quant_traits(type).name) +
-             (math == MathMode::exact ? "_exact_" : "_fast_") + caches[static_cast<int>(kv)];
-    });
+    name_of);
 
 TEST(InvarianceOfMemory, an_evicted_sequence_goes_on_with_the_same_bits) {
   TemporaryFolder folder;

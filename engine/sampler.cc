@@ -163,7 +163,7 @@ uint32_t Sampler::draw(const SamplingParams& params, uint64_t position) {
   if (params.top_k > 0) keep_top_k(params.top_k);
   if (params.top_p < 1.0) keep_top_p(params.top_p);
   // In order of id, whatever the filters left: the same set gives the same draw.
-  std::sort(kept_.begin(), kept_.end());
+  if (params.top_k > 0 || params.top_p < 1.0) std::sort(kept_.begin(), kept_.end());
   double total = 0;
   for (uint32_t id : kept_)
     total += weights_[id];

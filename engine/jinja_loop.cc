@@ -27,23 +27,29 @@ struct LoopChanged : HostObject {
 
 }  // namespace
 
+int64_t LoopObject::first_length() {
+  if (!length) length = static_cast<int64_t>(elements().size());
+  return *length;
+}
+
 std::optional<Value> LoopObject::attribute(Runtime& runtime, std::string_view name) {
   auto number = [](size_t n) { return Value::integer(static_cast<int64_t>(n)); };
   if (name == "index") return number(index + 1);
   if (name == "index0") return number(index);
   if (name == "first") return Value::boolean(index == 0);
-  if (name == "last") return Value::boolean(index + 1 == values.size());
-  if (name == "length") return number(values.size());
-  if (name == "revindex") return number(values.size() - index);
-  if (name == "revindex0") return number(values.size() - index - 1);
+  if (name == "last") return Value::boolean(index + 1 >= elements().size());
+  if (name == "length") return Value::integer(first_length());
+  auto done = static_cast<int64_t>(index);
+  if (name == "revindex") return Value::integer(first_length() - done);
+  if (name == "revindex0") return Value::integer(first_length() - done - 1);
   if (name == "depth") return number(depth + 1);
   if (name == "depth0") return number(depth);
   if (name == "previtem") {
-    return index > 0 ? values[index - 1] : runtime.heap().undefined("there is no previous item");
+    return index > 0 ? previous : runtime.heap().undefined("there is no previous item");
   }
   if (name == "nextitem") {
-    return index + 1 < values.size() ? values[index + 1]
-                                     : runtime.heap().undefined("there is no next item");
+    return index + 1 < elements().size() ? elements()[index + 1]
+                                         : runtime.heap().undefined("there is no next item");
   }
   if (name == "cycle") return Value::object(Kind::host, runtime.heap().make<LoopCycle>(*this));
   if (name == "changed") return Value::object(Kind::host, runtime.heap().make<LoopChanged>(*this));

@@ -19,8 +19,16 @@ struct LoopObject : HostObject {
   const ForStmt& loop;
   Scope* scope;
   size_t depth;
-  std::vector<Value> values;
+  // A loop over a list sees what its body does to the list, as in Python.
+  const std::vector<Value>& elements() const { return live != nullptr ? live->items : values; }
+  int64_t first_length();
+
+  const Sequence* live = nullptr;
+  std::vector<Value> values;  // without a live list
   size_t index = 0;
+  Value previous;
+  Value current;
+  std::optional<int64_t> length;      // as it was when the template first asked
   std::optional<Value> last_checked;  // of loop.changed()
 };
 

@@ -129,16 +129,12 @@ Evaluator::Flow Evaluator::run_if(const IfStmt& stmt, Scope* scope, MarkedString
   return run_block(stmt.otherwise, scope, out);
 }
 
-std::vector<Value> Evaluator::filtered_items(const ForStmt& stmt, Scope* scope, Value iterable) {
-  std::vector<Value> items = runtime_.items_of(iterable);
-  if (stmt.condition == nullptr) return items;
-  std::vector<Value> kept;
-  for (Value item : items) {
-    Frame frame(*this, {}, scope);
-    assign(stmt.target, item, frame.scope());
-    if (runtime_.truthy(eval(*stmt.condition, frame.scope()))) kept.push_back(item);
-  }
-  return kept;
+bool Evaluator::admits(const ForStmt& stmt, Value item, Scope* scope) {
+  if (stmt.condition == nullptr) return true;
+  runtime_.set_line(stmt.line);
+  Frame frame(*this, {}, scope);
+  assign(stmt.target, item, frame.scope());
+  return runtime_.truthy(eval(*stmt.condition, frame.scope()));
 }
 
 Evaluator::Flow Evaluator::run_for(
@@ -149,31 +145,21 @@ Evaluator::Flow Evaluator::run_for(
     MarkedString& out) {
   static constexpr std::string_view kLoopName = "loop";
   auto* loop = runtime_.heap().make<LoopObject>(*this, stmt, scope, depth);
-  if (iterable.is(Kind::list) && stmt.condition == nullptr) {
-    loop->live = &iterable.sequence();
-  } else {
-    loop->values = filtered_items(stmt, scope, iterable);
-    runtime_.heap().charge(loop->values.size() * sizeof(Value));
-  }
-  if (loop->elements().empty()) return run_inner(stmt.otherwise, stmt.else_locals, scope, out);
-  const Dict* dict = iterable.is(Kind::dict)        ? &iterable.dict()
-                     : iterable.is(Kind::dict_view) ? iterable.dict_view().of
-                                                    : nullptr;
-  const size_t dict_size = dict == nullptr ? 0 : dict->entries().size();
+  loop->start(runtime_, iterable);
   const Symbol* loop_symbol = tree_.symbols.find(std::string(kLoopName));
-  for (; loop->index < loop->elements().size(); ++loop->index) {
-    loop->previous = std::exchange(loop->current, loop->elements()[loop->index]);
+  bool has_completed = false;
+  while (loop->advance(runtime_)) {
     Frame frame(*this, stmt.locals, scope);
     if (loop_symbol != nullptr) {
       frame.scope()->set(*loop_symbol, Value::object(Kind::host, loop));
     }
     assign(stmt.target, loop->current, frame.scope());
-    if (run_block(stmt.body, frame.scope(), out) == Flow::loop_break) break;
-    if (dict != nullptr && dict->entries().size() != dict_size) {
-      runtime_.error("the dictionary changed its size in a loop over it");
-    }
+    Flow flow = run_block(stmt.body, frame.scope(), out);
+    if (flow == Flow::loop_break) break;
+    has_completed |= flow == Flow::normal;
   }
-  return Flow::normal;
+  // As in Jinja2, a loop whose every turn ended in break or continue has not run.
+  return has_completed ? Flow::normal : run_inner(stmt.otherwise, stmt.else_locals, scope, out);
 }
 
 Value Evaluator::call_loop(const ForStmt& loop, Scope* scope, Value iterable, size_t depth) {

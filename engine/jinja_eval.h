@@ -42,6 +42,8 @@ class Evaluator {
   // For macros and recursive loops.
   Value call_macro(const MacroDefinition& macro, Scope* closure, const Arguments& arguments);
   Value call_loop(const ForStmt& loop, Scope* scope, Value iterable, size_t depth);
+  // Whether the item passes the loop's condition.
+  bool admits(const ForStmt& loop, Value item, Scope* scope);
 
  private:
   enum class Flow : uint8_t { normal, loop_break, loop_continue };
@@ -52,7 +54,6 @@ class Evaluator {
   Flow run_inner(const Block& block, const Locals& locals, Scope* scope, MarkedString& out);
   Flow run_if(const IfStmt& stmt, Scope* scope, MarkedString& out);
   Flow run_for(const ForStmt& stmt, Scope* scope, Value iterable, size_t depth, MarkedString& out);
-  std::vector<Value> filtered_items(const ForStmt& stmt, Scope* scope, Value iterable);
   void run_set_block(const SetBlockStmt& stmt, Scope* scope);
   void run_call_block(const CallBlockStmt& stmt, Scope* scope, MarkedString& out);
   void run_with(const WithStmt& stmt, Scope* scope, MarkedString& out);

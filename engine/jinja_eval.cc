@@ -1,5 +1,6 @@
 #include "engine/jinja_eval.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/format.h"
@@ -15,14 +16,22 @@ const T& as(const Stmt& stmt) {
 
 }  // namespace
 
+const Value* Scope::find(Symbol symbol) const {
+  auto found = std::find_if(variables.begin(), variables.end(), [&](const auto& variable) {
+    return variable.first == symbol;
+  });
+  return found == variables.end() ? nullptr : &found->second;
+}
+
 void Scope::set(Symbol symbol, Value value) {
-  for (auto& [name, old] : variables) {
-    if (name == symbol) {
-      old = value;
-      return;
-    }
+  auto found = std::find_if(variables.begin(), variables.end(), [&](const auto& variable) {
+    return variable.first == symbol;
+  });
+  if (found == variables.end()) {
+    variables.emplace_back(symbol, value);
+  } else {
+    found->second = value;
   }
-  variables.emplace_back(symbol, value);
 }
 
 Evaluator::Frame::Frame(Evaluator& evaluator, const Locals& locals, Scope* parent)
@@ -36,6 +45,7 @@ Evaluator::Frame::Frame(Evaluator& evaluator, const Locals& locals, Scope* paren
     scope_->variables.clear();
   }
   scope_->parent = parent;
+  evaluator_.runtime_.step(locals.size());
   for (const Local& local : locals) {
     Value value = local.is_from_outer ? evaluator_.lookup(local.symbol, parent)
                                       : evaluator_.missing(local.symbol);
@@ -151,7 +161,7 @@ Evaluator::Flow Evaluator::run_for(
   while (loop->advance(runtime_)) {
     Frame frame(*this, stmt.locals, scope);
     if (loop_symbol != nullptr) {
-      frame.scope()->set(*loop_symbol, Value::object(Kind::host, loop));
+      set_variable(frame.scope(), *loop_symbol, Value::object(Kind::host, loop));
     }
     assign(stmt.target, loop->current, frame.scope());
     Flow flow = run_block(stmt.body, frame.scope(), out);
@@ -217,7 +227,7 @@ void Evaluator::assign(const Target& target, Value value, Scope* scope) {
       if (scope == nullptr) {
         root_[target.symbol] = value;
       } else {
-        scope->set(target.symbol, value);
+        set_variable(scope, target.symbol, value);
       }
       return;
     case Target::Form::attribute: {

@@ -18,6 +18,8 @@ struct Scope {
   std::vector<std::pair<Symbol, Value>> variables;
   bool is_captured = false;  // a macro refers to it: it lives to the end
 
+  // Null when the frame does not have it.
+  const Value* find(Symbol symbol) const;
   void set(Symbol symbol, Value value);
 };
 
@@ -65,7 +67,9 @@ class Evaluator {
   Value new_macro(const MacroDefinition& macro, Scope* scope);
 
   Value eval(const Expr& expr, Scope* scope);
+  // Both count what they go over: frames of a hostile template are large.
   Value lookup(Symbol symbol, const Scope* scope);
+  void set_variable(Scope* scope, Symbol symbol, Value value);
   Value missing(Symbol symbol);
   void bind_parameters(const MacroDefinition& macro, const Arguments& arguments, Scope* scope);
   void bind_rest(const MacroDefinition& macro, const Arguments& arguments, Scope* scope);

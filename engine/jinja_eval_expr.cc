@@ -9,6 +9,8 @@
 namespace nightsweep::jinja {
 namespace {
 
+constexpr size_t kVariablesPerStep = 16;
+
 struct GlobalFunction : HostObject {
   explicit GlobalFunction(const Builtin& builtin) : global(builtin) {}
   std::string_view type_name() const override { return "function"; }
@@ -33,12 +35,21 @@ Value Evaluator::missing(Symbol symbol) {
   return *missing_[symbol];
 }
 
+void Evaluator::set_variable(Scope* scope, Symbol symbol, Value value) {
+  runtime_.step(scope->variables.size() / kVariablesPerStep);
+  scope->set(symbol, value);
+}
+
 Value Evaluator::lookup(Symbol symbol, const Scope* scope) {
+  size_t n_passed = 0;
   for (; scope != nullptr; scope = scope->parent) {
-    for (const auto& [name, value] : scope->variables) {
-      if (name == symbol) return value;
+    n_passed += scope->variables.size();
+    if (const Value* value = scope->find(symbol)) {
+      runtime_.step(n_passed / kVariablesPerStep);
+      return *value;
     }
   }
+  runtime_.step(n_passed / kVariablesPerStep);
   if (root_[symbol]) return *root_[symbol];
   if (globals_[symbol] != nullptr) {
     return Value::object(Kind::host, runtime_.heap().make<GlobalFunction>(*globals_[symbol]));

@@ -49,13 +49,14 @@ constexpr std::array<std::pair<std::string_view, CompareOperator>, 6> kCompareSy
 // A left-deep chain of operators is as high as it is long.
 constexpr uint32_t kHeightPerDepth = 4;
 
+// Whether Jinja2 computes it when it compiles.
 bool is_foldable(const Expr& expr) {
   if (expr.kind == ExprKind::unary) {
     return is_foldable(*static_cast<const UnaryExpr&>(expr).operand);
   }
   if (expr.kind != ExprKind::binary) return expr.kind == ExprKind::constant;
   const auto& binary = static_cast<const BinaryExpr&>(expr);
-  return is_foldable(*binary.left) && is_foldable(*binary.right);
+  return is_foldable(*binary.right) && is_foldable(*binary.left);
 }
 
 }  // namespace
@@ -218,7 +219,7 @@ ExprPtr ExprParser::parse_operators(int min_power) {
     expr->left = adopt(*expr, std::move(left));
     expr->right = adopt(*expr, parse_operators(binary->power + 1));
     expr->binds_sign_last =
-        expr->op == BinaryOperator::power && is_foldable(*expr->left) && !is_foldable(*expr->right);
+        expr->op == BinaryOperator::power && !is_foldable(*expr->right) && is_foldable(*expr->left);
     left = std::move(expr);
   }
 }

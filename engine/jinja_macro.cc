@@ -58,7 +58,8 @@ Value Evaluator::new_macro(const MacroDefinition& macro, Scope* scope) {
 }
 
 void Evaluator::set_named(std::string_view name, Value value, Scope* scope) {
-  if (const Symbol* symbol = tree_.symbols.find(std::string(name))) scope->set(*symbol, value);
+  if (const Symbol* symbol = tree_.symbols.find(std::string(name)))
+    set_variable(scope, *symbol, value);
 }
 
 // Defaults see all that was given, whatever its place, and the parameters in front of them.
@@ -72,7 +73,7 @@ void Evaluator::bind_parameters(
     const Value* value = find_named(arguments, parameter.name);
     if (i < arguments.positional.size()) value = &arguments.positional[i];
     if (value == nullptr) left.push_back(i);
-    scope->set(parameter.symbol, value == nullptr ? missing(parameter.symbol) : *value);
+    set_variable(scope, parameter.symbol, value == nullptr ? missing(parameter.symbol) : *value);
   }
   for (size_t i : left) {
     const auto& parameter = macro.parameters[i];
@@ -80,7 +81,7 @@ void Evaluator::bind_parameters(
         parameter.fallback != nullptr
             ? eval(*parameter.fallback, scope)
             : runtime_.heap().undefined(format("parameter '{}' was not provided", parameter.name));
-    scope->set(parameter.symbol, value);
+    set_variable(scope, parameter.symbol, value);
   }
 }
 
@@ -135,6 +136,7 @@ Value Evaluator::call_macro(
   Call counted(n_calls_);
   if (n_calls_ > runtime_.limits().max_depth) runtime_.error("macros call each other too deeply");
   uint32_t line = runtime_.line();
+  runtime_.step(macro.parameters.size() * arguments.named.size() / 16);
   Frame frame(*this, macro.locals, closure);
   bind_parameters(macro, arguments, frame.scope());
   bind_rest(macro, arguments, frame.scope());

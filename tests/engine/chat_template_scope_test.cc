@@ -61,6 +61,13 @@ TEST(ChatTemplate, with_and_macros_evaluate_where_jinja2_does) {
       render("{% filter replace('x', t) %}{% set t = 'y' %}axb{% endfilter %}{{ t }}"), "aybT");
 }
 
+TEST(ChatTemplate, looking_for_one_of_many_variables_is_counted) {
+  std::string source = "{% for x in range(1000) %}";
+  for (int i = 0; i < 5000; ++i)
+    source += "{% set v" + std::to_string(i) + " = 1 %}";
+  EXPECT_EQ(render(source + "{% endfor %}"), "error: line 1: the template takes too many steps");
+}
+
 TEST(ChatTemplate, the_loop_variable_is_no_target) {
   EXPECT_EQ(
       render("\n{% for loop in l %}{% endfor %}"),

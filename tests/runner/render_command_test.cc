@@ -111,7 +111,7 @@ TEST_F(RenderCommand, a_bad_line_is_an_error_line_with_exit_code_1) {
       "{\"error\":\"chat_template_kwargs must be an object, found an array\"}\n");
   EXPECT_EQ(
       render_with("\n{{ raise_exception('roles must alternate') }}", "{}\n", 1),
-      "{\"error\":\"line 2: roles must alternate\"}\n");
+      "{\"error\":\"roles must alternate\"}\n");
 }
 
 TEST_F(RenderCommand, a_template_that_cannot_be_compiled_is_the_error_of_every_line) {

@@ -109,6 +109,10 @@ TEST(ChatTemplate, a_power_of_a_negative_constant_binds_as_in_the_code_that_jinj
       "-9 9 9 -9 4 16 -0.25");
 }
 
+TEST(ChatTemplate, the_filter_title_makes_first_letters_upper_case) {
+  EXPECT_EQ(render("{{ 'ßA-(bC ΑΣ' | title }}|{{ 'ßA' .title() }}"), "SSa-(Bc Ασ|Ssa");
+}
+
 TEST(ChatTemplate, filters_refuse_what_python_has_no_length_for) {
   EXPECT_EQ(
       render("{{ none | truncate(3) }}"), "error: line 1: object of type 'NoneType' has no len()");

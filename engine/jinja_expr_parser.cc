@@ -11,16 +11,14 @@ namespace nightsweep::jinja {
 namespace {
 
 // Higher binds tighter. A comparison and a chain of ~ take all their operands at once.
-enum Power : int {
-  kOrPower = 1,
-  kAndPower,
-  kNotPower,
-  kComparePower,
-  kAddPower,
-  kConcatPower,
-  kMultiplyPower,
-  kPowerPower,
-};
+constexpr int kOrPower = 1;
+constexpr int kAndPower = 2;
+constexpr int kNotPower = 3;
+constexpr int kComparePower = 4;
+constexpr int kAddPower = 5;
+constexpr int kConcatPower = 6;
+constexpr int kMultiplyPower = 7;
+constexpr int kPowerPower = 8;
 
 struct BinarySymbol {
   std::string_view symbol;

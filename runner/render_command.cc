@@ -100,14 +100,9 @@ class Renderer {
 };
 
 int render_lines(const Renderer& renderer, std::istream& input, const WriteData& write) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   bool has_error = false;
-  bool is_first = true;
-  for (std::string raw; std::getline(input, raw);) {
-    std::string_view line = raw;
-    if (is_first && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
-    is_first = false;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+  for (std::string line; std::getline(input, line);) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     Json result{Json::Object{}};
     auto refuse = [&](std::string reason) {
       result.set("error", std::move(reason));

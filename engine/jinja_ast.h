@@ -114,6 +114,9 @@ enum class BinaryOperator : uint8_t {
 struct BinaryExpr : ExprOf<ExprKind::binary> {
   using ExprOf::ExprOf;
   BinaryOperator op = BinaryOperator::add;
+  // -3 ** n is -(3 ** n) in Python, yet (-3) ** n by Jinja's grammar. Jinja2 folds constants and
+  // prints the rest as Python: it gives the former where the base alone is a constant.
+  bool binds_sign_last = false;
   ExprPtr left;
   ExprPtr right;
 };
@@ -225,6 +228,14 @@ struct Target {
   std::vector<Target> items;
 };
 
+// A variable that a frame assigns, other than its parameters. At the frame's start it has the value
+// of the outer variable of its name, or none.
+struct Local {
+  Symbol symbol = 0;
+  bool is_from_outer = false;
+};
+using Locals = std::vector<Local>;
+
 struct MacroDefinition {
   std::string name;
   struct Parameter {
@@ -234,6 +245,7 @@ struct MacroDefinition {
   };
   std::vector<Parameter> parameters;
   Block body;
+  Locals locals;
   // Which of Jinja's special names the body uses.
   bool uses_caller = false;
   bool uses_varargs = false;
@@ -260,7 +272,9 @@ struct ForStmt : StmtOf<StmtKind::for_loop> {
   ExprPtr condition;  // null: none
   bool is_recursive = false;
   Block body;
+  Locals locals;
   Block otherwise;
+  Locals else_locals;
 };
 struct SetStmt : StmtOf<StmtKind::set> {
   using StmtOf::StmtOf;
@@ -272,6 +286,7 @@ struct SetBlockStmt : StmtOf<StmtKind::set_block> {
   Target target;
   ExprPtr value;  // filters over `captured`
   Block body;
+  Locals locals;
 };
 struct MacroStmt : StmtOf<StmtKind::macro> {
   using StmtOf::StmtOf;
@@ -287,15 +302,18 @@ struct FilterBlockStmt : StmtOf<StmtKind::filter_block> {
   using StmtOf::StmtOf;
   ExprPtr value;  // filters over `captured`
   Block body;
+  Locals locals;
 };
 struct WithStmt : StmtOf<StmtKind::with> {
   using StmtOf::StmtOf;
   std::vector<std::pair<Target, ExprPtr>> values;
   Block body;
+  Locals locals;
 };
 struct ScopeStmt : StmtOf<StmtKind::scope> {
   using StmtOf::StmtOf;
   Block body;
+  Locals locals;
 };
 struct BreakStmt : StmtOf<StmtKind::loop_break> {
   using StmtOf::StmtOf;
@@ -309,6 +327,7 @@ struct Tree {
   SymbolTable symbols;
   Heap constants;
   Block body;
+  Locals locals;
 };
 
 }  // namespace nightsweep::jinja

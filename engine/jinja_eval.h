@@ -18,6 +18,8 @@ struct Scope {
   std::vector<std::pair<Symbol, Value>> variables;
   bool is_captured = false;  // a macro refers to it: it lives to the end
 
+  // Null when the frame does not have it.
+  const Value* find(Symbol symbol) const;
   void set(Symbol symbol, Value value);
 };
 
@@ -29,7 +31,11 @@ class Evaluator {
       const std::vector<const Builtin*>& globals,
       const TemplateLimits& limits,
       int64_t now_unix_s)
-      : tree_(tree), globals_(globals), runtime_(limits, now_unix_s), root_(tree.symbols.size()) {}
+      : tree_(tree),
+        globals_(globals),
+        runtime_(limits, now_unix_s),
+        root_(tree.symbols.size()),
+        missing_(tree.symbols.size()) {}
 
   Runtime& runtime() { return runtime_; }
   void set_root(Symbol symbol, Value value) { root_[symbol] = value; }
@@ -38,6 +44,8 @@ class Evaluator {
   // For macros and recursive loops.
   Value call_macro(const MacroDefinition& macro, Scope* closure, const Arguments& arguments);
   Value call_loop(const ForStmt& loop, Scope* scope, Value iterable, size_t depth);
+  // Whether the item passes the loop's condition.
+  bool admits(const ForStmt& loop, Value item, Scope* scope);
 
  private:
   enum class Flow : uint8_t { normal, loop_break, loop_continue };
@@ -45,21 +53,27 @@ class Evaluator {
 
   Flow run_block(const Block& block, Scope* scope, MarkedString& out);
   Flow run_statement(const Stmt& stmt, Scope* scope, MarkedString& out);
-  Flow run_inner(const Block& block, Scope* scope, MarkedString& out);
+  Flow run_inner(const Block& block, const Locals& locals, Scope* scope, MarkedString& out);
   Flow run_if(const IfStmt& stmt, Scope* scope, MarkedString& out);
   Flow run_for(const ForStmt& stmt, Scope* scope, Value iterable, size_t depth, MarkedString& out);
-  std::vector<Value> filtered_items(const ForStmt& stmt, Scope* scope, Value iterable);
   void run_set_block(const SetBlockStmt& stmt, Scope* scope);
   void run_call_block(const CallBlockStmt& stmt, Scope* scope, MarkedString& out);
   void run_with(const WithStmt& stmt, Scope* scope, MarkedString& out);
-  Value capture(const Block& block, Scope* scope, const Expr& filters);
+  // The text of a block through filters, which see the block's variables.
+  Value capture(const Block& block, const Locals& locals, Scope* scope, const Expr& filters);
   void write(Value value, MarkedString& out);
   void check_output(const MarkedString& out) const;
   void assign(const Target& target, Value value, Scope* scope);
   Value new_macro(const MacroDefinition& macro, Scope* scope);
 
   Value eval(const Expr& expr, Scope* scope);
-  Value lookup(Symbol symbol, Scope* scope);
+  // Both count what they go over: frames of a hostile template are large.
+  Value lookup(Symbol symbol, const Scope* scope);
+  void set_variable(Scope* scope, Symbol symbol, Value value);
+  Value missing(Symbol symbol);
+  void bind_parameters(const MacroDefinition& macro, const Arguments& arguments, Scope* scope);
+  void bind_rest(const MacroDefinition& macro, const Arguments& arguments, Scope* scope);
+  void set_named(std::string_view name, Value value, Scope* scope);
   Value eval_dict(const DictExpr& expr, Scope* scope);
   Value eval_concat(const ConcatExpr& expr, Scope* scope);
   Value eval_logical(const LogicalExpr& expr, Scope* scope);
@@ -75,10 +89,27 @@ class Evaluator {
   const std::vector<const Builtin*>& globals_;
   Runtime runtime_;
   std::vector<std::optional<Value>> root_;
+  std::vector<std::optional<Value>> missing_;  // by symbol, made when needed
   std::deque<Scope> scopes_;
   std::vector<Scope*> free_scopes_;
   uint32_t n_calls_ = 0;
   Value captured_;
+};
+
+// A scope that goes back to the pool unless a macro holds it.
+class Evaluator::Frame {
+ public:
+  Frame(Evaluator& evaluator, const Locals& locals, Scope* parent);
+  ~Frame() {
+    if (!scope_->is_captured) evaluator_.free_scopes_.push_back(scope_);
+  }
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+  Scope* scope() const { return scope_; }
+
+ private:
+  Evaluator& evaluator_;
+  Scope* scope_;
 };
 
 }  // namespace nightsweep::jinja

@@ -42,7 +42,9 @@ class PercentFormat {
       if (out_.size() > runtime_.limits().max_output_bytes)
         runtime_.error("% makes too long a text");
     }
-    bool is_mapping = arguments_.is(Kind::dict) || arguments_.is(Kind::list);
+    // What Python can index with [] passes for a mapping, and mappings may be left unused.
+    bool is_mapping = arguments_.is(Kind::dict) || arguments_.is(Kind::list) ||
+                      arguments_.is(Kind::range) || arguments_.is_undefined();
     size_t n = arguments_.is(Kind::tuple) ? arguments_.sequence().items.size() : 1;
     if (!is_mapping && n_used_ < n) {
       runtime_.error("not all arguments converted during string formatting");

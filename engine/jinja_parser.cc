@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "engine/jinja_expr_parser.h"
+#include "engine/jinja_scopes.h"
 
 namespace nightsweep::jinja {
 namespace {
@@ -265,6 +266,7 @@ std::unique_ptr<Tree>
 parse(std::string_view source, const TemplateOptions& options, const TemplateLimits& limits) {
   auto tree = std::make_unique<Tree>(limits.max_memory_bytes);
   tree->body = Parser(tokenize(source, options), limits, *tree).parse_template();
+  resolve_scopes(*tree);
   return tree;
 }
 

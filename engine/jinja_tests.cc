@@ -35,7 +35,9 @@ Value test_sequence(Runtime& runtime, Value self, const Arguments& arguments) {
   return no_arguments(runtime, arguments, holds);
 }
 Value test_callable(Runtime& runtime, Value self, const Arguments& arguments) {
-  return no_arguments(runtime, arguments, self.is(Kind::host) && self.host().is_callable());
+  // Python's Undefined can be called, to fail then.
+  bool is_callable = self.is_undefined() || (self.is(Kind::host) && self.host().is_callable());
+  return no_arguments(runtime, arguments, is_callable);
 }
 template <bool kWanted>
 Value test_boolean_value(Runtime& runtime, Value self, const Arguments& arguments) {

@@ -105,7 +105,11 @@ Value filter_indent(Runtime& runtime, Value self, const Arguments& arguments) {
     indent.assign(static_cast<size_t>(width), ' ');
   }
   bool with_blank = parameters.flag(2, false);
-  MarkedString text = runtime.str(self);
+  runtime.refuse_undefined(self);
+  if (!self.is_text()) {
+    runtime.error(format("indent: expected a string, found {}", runtime.type_name(self)));
+  }
+  MarkedString text = self.text().marked;
   text.append("\n", false);
   std::vector<MarkedString> lines = split_lines(text, false);
   MarkedString result;
@@ -123,15 +127,17 @@ Value filter_indent(Runtime& runtime, Value self, const Arguments& arguments) {
 
 Value filter_truncate(Runtime& runtime, Value self, const Arguments& arguments) {
   Parameters parameters(runtime, "truncate", arguments, {"length", "killwords", "end", "leeway"});
-  Value text = soft_text(runtime, self);
   int64_t length = parameters.integer(0, 255);
   std::string_view end = parameters.bytes_or(2, "...");
   int64_t leeway = parameters.has_value(3) ? parameters.integer(3, 5) : 5;
   auto end_length = static_cast<int64_t>(count_points(end));
   if (length < end_length) runtime.error("truncate: the length is less than that of the end");
   if (leeway < 0) runtime.error("truncate: the leeway is negative");
-  if (static_cast<int64_t>(text.text().n_points) - leeway <= length) return text;
-  const MarkedString& marked = text.text().marked;
+  if (runtime.length(self) - leeway <= length) return self;
+  if (!self.is_text()) {
+    runtime.error(format("truncate: expected a string, found {}", runtime.type_name(self)));
+  }
+  const MarkedString& marked = self.text().marked;
   MarkedString result =
       marked.part(0, offset_of_point(marked.bytes(), static_cast<size_t>(length - end_length)));
   if (!parameters.flag(1, false)) {

@@ -282,10 +282,15 @@ MarkedString title_words(const MarkedString& text) {
   MarkedString result;
   size_t begin = 0;
   auto flush = [&](size_t end) {
-    result.append(change_case(text.part(begin, end), CaseChange::capitalize));
+    if (begin == end) return;
+    size_t rest = begin;
+    next_point(bytes, rest);
+    result.append(change_case(text.part(begin, rest), CaseChange::upper));
+    result.append(change_case(text.part(rest, end), CaseChange::lower));
     begin = end;
   };
-  // Jinja splits at runs of -, white space, ({[<, and capitalizes each piece.
+  // Jinja splits at runs of -, white space, ({[<. The first letter of each piece becomes upper,
+  // not title case as with Python's own title(): "SS" of sharp s.
   bool in_separator = false;
   for (size_t at = 0; at < bytes.size();) {
     size_t start = at;

@@ -1,6 +1,4 @@
-#include <cerrno>
 #include <ctime>
-#include <iostream>
 
 #include "runner/command.h"
 #include "runner/model_source.h"
@@ -37,12 +35,7 @@ int render(const Invocation& invocation) {
   }
   if (!arguments.operands().empty()) request.input_path = arguments.operands().front();
   if (auto text = arguments.find("now")) request.now_unix_s = parse_time(*text);
-  int code = render_command(request);
-  if (!std::cout) {
-    if (errno == EPIPE) throw ClosedPipe{};
-    fail_errno(ErrorKind::storage, errno, "stdout");
-  }
-  return code;
+  return render_command(request, [](std::string_view data) { Stdout().write(data); });
 }
 
 }  // namespace

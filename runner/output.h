@@ -1,6 +1,7 @@
 // Where data and messages go: data to stdout, messages to stderr.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@ namespace nightsweep {
 
 // The reader of stdout has gone (`| head`): the program ends quietly.
 struct ClosedPipe {};
+
+// Where a command that looks inside writes its lines: stdout, or a test.
+using WriteData = std::function<void(std::string_view)>;
 
 // Takes data, in pieces.
 class DataSink {

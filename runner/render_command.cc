@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/format.h"
 #include "engine/chat_template.h"
 #include "engine/gguf.h"
 #include "engine/tokenizer.h"
@@ -49,59 +52,90 @@ Json variables_of(const Json& line, const Json& defaults) {
   return variables;
 }
 
+struct TemplateSource {
+  std::string text;
+  Json defaults{Json::Object{}};  // variables that a line may replace
+};
+
+TemplateSource source_of(const RenderOptions& options) {
+  TemplateSource source;
+  if (options.model_path.empty()) {
+    source.text = read_whole_file(options.template_path, ErrorKind::input);
+    return source;
+  }
+  GgufModel model = GgufModel::open(options.model_path);
+  source.text = model.require_string("tokenizer.chat_template");
+  auto tokenizer = Tokenizer::from_gguf(model);
+  auto set_token = [&](const char* name, int64_t id) {
+    if (id >= 0) source.defaults.set(name, tokenizer->token_bytes(static_cast<uint32_t>(id)));
+  };
+  set_token("bos_token", tokenizer->bos());
+  set_token("eos_token", tokenizer->eos());
+  return source;
+}
+
+class Renderer {
+ public:
+  Renderer(TemplateSource source, std::optional<int64_t> now_unix_s)
+      : defaults_(std::move(source.defaults)), now_unix_s_(now_unix_s) {
+    try {
+      compiled_ = ChatTemplate::compile(source.text);
+    } catch (const TemplateError& error) {
+      reason_ = format("the chat template cannot be compiled: {}", error.what());
+    }
+  }
+
+  // Throws TemplateError, JsonError.
+  std::string render(std::string_view line) const {
+    if (!compiled_) throw TemplateError(reason_);
+    Json variables = variables_of(Json::parse(line), defaults_);
+    return joined(compiled_->render(variables, now_unix_s_ ? *now_unix_s_ : local_now()));
+  }
+
+ private:
+  Json defaults_;
+  std::optional<int64_t> now_unix_s_;
+  std::optional<ChatTemplate> compiled_;
+  std::string reason_;  // why there is no compiled template
+};
+
+int render_lines(const Renderer& renderer, std::istream& input, const WriteData& write) {
+  bool has_error = false;
+  for (std::string line; std::getline(input, line);) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    Json result{Json::Object{}};
+    auto refuse = [&](std::string reason) {
+      result.set("error", std::move(reason));
+      has_error = true;
+    };
+    try {
+      result.set("text", renderer.render(line));
+    } catch (const TemplateError& error) {
+      refuse(error.what());
+    } catch (const JsonError& error) {
+      refuse(format("expected JSON, found an error at byte {}: {}", error.offset(), error.what()));
+    }
+    write(result.dump() + "\n");
+  }
+  return has_error ? 1 : 0;
+}
+
 }  // namespace
 
-int render_command(const RenderOptions& options) {
-  std::string source;
-  Json defaults{Json::Object{}};
-  if (!options.model_path.empty()) {
-    GgufModel model = GgufModel::open(options.model_path);
-    source = model.require_string("tokenizer.chat_template");
-    auto tokenizer = Tokenizer::from_gguf(model);
-    auto set_token = [&](const char* name, int64_t id) {
-      if (id >= 0) defaults.set(name, tokenizer->token_bytes(static_cast<uint32_t>(id)));
-    };
-    set_token("bos_token", tokenizer->bos());
-    set_token("eos_token", tokenizer->eos());
-  } else {
-    source = read_whole_file(options.template_path, ErrorKind::input);
-  }
-  std::optional<ChatTemplate> compiled;
-  try {
-    compiled = ChatTemplate::compile(source);
-  } catch (const TemplateError& error) {
-    bool is_model = !options.model_path.empty();
-    fail(
-        is_model ? ErrorKind::model : ErrorKind::input, "{}: chat template: {}",
-        is_model ? options.model_path : options.template_path, error.what());
-  }
-
+int render_command(const RenderOptions& options, const WriteData& write) {
+  Renderer renderer(source_of(options), options.now_unix_s);
+  bool is_stdin = options.input_path == "-";
   std::ifstream file;
-  if (options.input_path != "-") {
-    file.open(options.input_path);
-    if (!file) fail(ErrorKind::input, "{}: cannot be opened for reading", options.input_path);
+  if (!is_stdin) {
+    file.open(options.input_path, std::ios::binary);
+    if (!file) fail_errno(ErrorKind::input, errno, options.input_path);
   }
-  std::istream& input = options.input_path == "-" ? std::cin : file;
-  bool has_error = false;
-  std::string text;
-  while (std::getline(input, text)) {
-    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    Json result{Json::Object{}};
-    try {
-      Json variables = variables_of(Json::parse(text), defaults);
-      result.set(
-          "text", joined(compiled->render(variables, options.now_unix_s.value_or(local_now()))));
-    } catch (const TemplateError& error) {
-      result.set("error", error.what());
-      has_error = true;
-    } catch (const JsonError& error) {
-      result.set("error", error.what());
-      has_error = true;
-    }
-    std::cout << result.dump() << '\n';
+  std::istream& input = is_stdin ? std::cin : file;
+  int code = render_lines(renderer, input, write);
+  if (input.bad()) {
+    fail_errno(ErrorKind::input, errno, is_stdin ? "standard input" : options.input_path);
   }
-  std::cout.flush();
-  return has_error ? 1 : 0;
+  return code;
 }
 
 }  // namespace nightsweep

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "runner/output.h"
+
 namespace nightsweep {
 
 struct RenderOptions {
@@ -14,7 +16,9 @@ struct RenderOptions {
   std::optional<int64_t> now_unix_s;  // fixes the clock
 };
 
-// Writes {"text":...} or {"error":...} a line to standard output. 1 when a line has an error.
-int render_command(const RenderOptions& options);
+// Reads a JSON object a line and writes {"text":...} or {"error":...}; blank lines are passed over.
+// A template that cannot be compiled is the error of every line. Returns the exit code: 1 when a
+// line has an error. Throws Error for a file that cannot be read and a model without a template.
+int render_command(const RenderOptions& options, const WriteData& write);
 
 }  // namespace nightsweep

@@ -1,13 +1,13 @@
 // `nightsweep tokenize`: texts to token ids and back, one JSON object a line.
 #pragma once
 
-#include <functional>
 #include <istream>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "engine/tokenizer.h"
+#include "runner/output.h"
 
 namespace nightsweep {
 
@@ -18,8 +18,6 @@ struct TokenizeOptions {
   bool decode = false;              // lines hold ids, not texts
   bool skip_special = false;        // leaves control tokens out when decoding
 };
-
-using WriteData = std::function<void(std::string_view)>;
 
 // Throws Error(storage).
 void write_to_stdout(std::string_view data);

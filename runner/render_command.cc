@@ -15,6 +15,7 @@
 #include "engine/chat_template.h"
 #include "engine/gguf.h"
 #include "engine/tokenizer.h"
+#include "runner/text_input.h"
 
 namespace nightsweep {
 namespace {
@@ -101,8 +102,10 @@ class Renderer {
 
 int render_lines(const Renderer& renderer, std::istream& input, const WriteData& write) {
   bool has_error = false;
-  for (std::string line; std::getline(input, line);) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+  bool is_first = true;
+  for (std::string raw; std::getline(input, raw); is_first = false) {
+    const std::string_view line = line_content(raw, is_first);
+    if (line.empty()) continue;
     Json result{Json::Object{}};
     auto refuse = [&](std::string reason) {
       result.set("error", std::move(reason));

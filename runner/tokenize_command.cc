@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "runner/text_input.h"
 
 namespace nightsweep {
 
@@ -109,14 +110,6 @@ Json decode_line(
   return Json(Json::Object{{"text", std::move(text)}});
 }
 
-// Without the line end, a byte order mark in front, and blanks alone.
-std::string_view content_of(std::string_view line, size_t number) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (number == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line.find_first_not_of(" \t") == std::string_view::npos ? std::string_view() : line;
-}
-
 }  // namespace
 
 void write_to_stdout(std::string_view data) {
@@ -137,7 +130,7 @@ void tokenize_lines(
       if (raw.size() > kLongestLine) {
         place.refuse("expected at most {} bytes in a line, found {}", kLongestLine, raw.size());
       }
-      const std::string_view line = content_of(raw, place.number);
+      const std::string_view line = line_content(raw, place.number == 1);
       if (line.empty()) continue;
       const Json object = parse_line(line, place);
       const Json answer = options.decode

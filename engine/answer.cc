@@ -18,8 +18,8 @@ bool AnswerText::is_stop_token(uint32_t token) const {
 }
 
 const std::vector<uint32_t>& AnswerText::banned() const {
-  static const std::vector<uint32_t> none;
-  return tokens_.size() < rules_.min_tokens ? stop_ids_ : none;
+  static const std::vector<uint32_t> kNone;
+  return tokens_.size() < rules_.min_tokens ? stop_ids_ : kNone;
 }
 
 FinishReason AnswerText::push(uint32_t token) {

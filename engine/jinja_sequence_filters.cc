@@ -182,6 +182,7 @@ Value filter_groupby(Runtime& runtime, Value self, const Arguments& arguments) {
     return is_case_sensitive ? name : without_case(runtime, name);
   };
   std::vector<Value> keys;
+  keys.reserve(items.size());
   for (Value item : items)
     keys.push_back(group_key(item));
   items = sorted_by_keys(runtime, items, keys, false);

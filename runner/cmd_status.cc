@@ -140,13 +140,13 @@ std::string status_table(const Snapshot& snapshot) {
   }
   if (snapshot.batches.empty()) return text + "no batches\n";
   text += format(
-      "{:<26} {:<20} {:<12} {:>15} {:>7} {:>12} {:<16} {}\n", "BATCH", "NAME", "STATUS", "DONE",
+      "{:<30} {:<20} {:<12} {:>15} {:>7} {:>12} {:<16} {}\n", "BATCH", "NAME", "STATUS", "DONE",
       "FAILED", "TOKENS", "CREATED", "LEFT");
   for (size_t i = 0; i < snapshot.batches.size(); ++i) {
     const BatchInfo& batch = snapshot.batches[i];
     auto eta = eta_s(snapshot, i);
     text += format(
-        "{:<26} {:<20} {:<12} {:>15} {:>7} {:>12} {:<16} {}\n", batch.id, shortened(batch.name, 20),
+        "{:<30} {:<20} {:<12} {:>15} {:>7} {:>12} {:<16} {}\n", batch.id, shortened(batch.name, 20),
         batch.status, format("{}/{}", batch.counts.finished(), batch.counts.total),
         batch.counts.failed, batch.completion_tokens, time_text(batch.created_ms),
         is_ended(batch) ? "-"

@@ -44,15 +44,52 @@ void write_fully(int fd, std::string_view data, const std::string& path) {
   }
 }
 
-AtomicFile::AtomicFile(std::string path)
-    : path_(std::move(path)), temporary_path_(path_ + ".partial." + std::to_string(::getpid())) {
-  fd_ = FileDescriptor(
-      ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd_.is_open()) fail_errno(ErrorKind::storage, errno, temporary_path_);
+namespace {
+
+// Refuses a folder.
+bool is_written_in_place(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return false;
+  if (S_ISDIR(found.st_mode)) {
+    fail(
+        ErrorKind::usage, "{}: expected a file to write, found a folder (name a file in it)", path);
+  }
+  return !S_ISREG(found.st_mode);
+}
+
+// What a chain of links leads to, there or not.
+std::string target_of(const std::string& path) {
+  std::filesystem::path target = path;
+  constexpr int kMostLinks = 40;
+  std::error_code not_a_link;
+  for (int n = 0; n < kMostLinks; ++n) {
+    std::filesystem::path next = std::filesystem::read_symlink(target, not_a_link);
+    if (not_a_link) break;
+    target = target.parent_path() / next;  // an absolute `next` stands alone
+  }
+  return target.string();
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path), written_path_(path) {
+  int flags = O_WRONLY | O_CLOEXEC;
+  if (!is_written_in_place(path)) {
+    path_ = target_of(path);
+    written_path_ = path_ + ".partial." + std::to_string(::getpid());
+    flags |= O_CREAT | O_TRUNC;
+  }
+  fd_ = FileDescriptor(::open(written_path_.c_str(), flags, 0666));
+  if (!fd_.is_open()) fail_errno(ErrorKind::storage, errno, written_path_);
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_.is_open()) ::unlink(temporary_path_.c_str());
+  if (fd_.is_open() && written_path_ != path_) ::unlink(written_path_.c_str());
+}
+
+void AtomicFile::check(const std::string& path) {
+  // Opening a pipe would be seen by its reader.
+  if (!is_written_in_place(path)) AtomicFile probe(path);
 }
 
 void AtomicFile::write(std::string_view data) {
@@ -62,14 +99,15 @@ void AtomicFile::write(std::string_view data) {
 }
 
 void AtomicFile::flush() {
-  write_fully(fd_.value(), buffer_, temporary_path_);
+  write_fully(fd_.value(), buffer_, written_path_);
   buffer_.clear();
 }
 
 void AtomicFile::commit() {
   flush();
-  if (::fsync(fd_.value()) != 0) fail_errno(ErrorKind::storage, errno, temporary_path_);
-  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+  if (written_path_ == path_) return fd_.close();
+  if (::fsync(fd_.value()) != 0) fail_errno(ErrorKind::storage, errno, written_path_);
+  if (::rename(written_path_.c_str(), path_.c_str()) != 0) {
     fail_errno(ErrorKind::storage, errno, path_);
   }
   fd_.close();

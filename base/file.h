@@ -45,13 +45,18 @@ std::string read_whole_file(const std::string& path, ErrorKind kind);
 void write_fully(int fd, std::string_view data, const std::string& path);
 
 // A file that appears complete and at once: written beside `path`, synced, renamed, and the
-// folder synced. Without commit() nothing stays behind.
+// folder synced. Without commit() nothing stays behind. A symbolic link stays one: its target
+// appears. What is there and is no regular file (a device, a pipe) is written in place, since
+// the rename would put a file where it stood.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Throws what the constructor would, before the work whose result is to be written.
+  static void check(const std::string& path);
 
   void write(std::string_view data);  // buffered
   void commit();
@@ -60,7 +65,7 @@ class AtomicFile {
   void flush();
 
   std::string path_;
-  std::string temporary_path_;
+  std::string written_path_;  // path_ itself where it is written in place
   FileDescriptor fd_;
   std::string buffer_;
 };

@@ -16,9 +16,6 @@ namespace nightsweep {
 
 namespace {
 
-// A model whose file does not tell its context still needs a limit.
-constexpr uint32_t kContextWhenUnknown = 4096;
-
 const char* kv_type_name(KvType type) {
   switch (type) {
     case KvType::f32:

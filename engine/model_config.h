@@ -9,6 +9,9 @@
 
 namespace nightsweep {
 
+// The limit of a model whose file says 0.
+constexpr uint32_t kContextWhenUnknown = 4096;
+
 struct ModelConfig {
   std::string architecture;  // "llama"
   uint32_t n_layers = 0;

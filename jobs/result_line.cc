@@ -115,6 +115,9 @@ Json completion_logprobs(const Choice& choice) {
       std::string key = lossy_utf8(bytes);
       if (top.find(key) == nullptr) top.set(key, logprob_number(logprob));
     }
+    // The chosen token stands among them, likely or not: OpenAI's "up to logprobs + 1".
+    std::string chosen = lossy_utf8(token.token_bytes);
+    if (top.find(chosen) == nullptr) top.set(chosen, logprob_number(token.logprob));
     top_logprobs.push_back(std::move(top));
   }
   return Json::Object{

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "base/error.h"
@@ -33,6 +34,15 @@ std::string first_line(int fd) {
   return text.substr(0, text.find('\n'));
 }
 
+std::string utc_text(int64_t unix_ms) {
+  std::time_t seconds = unix_ms / 1000;
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  char text[32];
+  size_t size = std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &utc);
+  return {text, size};
+}
+
 }  // namespace
 
 void WorkerLock::take(int64_t pid, const std::string& host, int64_t started_ms) {
@@ -51,7 +61,8 @@ void WorkerLock::take(int64_t pid, const std::string& host, int64_t started_ms) 
     std::this_thread::sleep_for(kPause);
   }
   if (::ftruncate(fd.value(), 0) != 0) fail_errno(ErrorKind::storage, errno, path_);
-  write_fully(fd.value(), format("pid {} on {}, started at {} ms\n", pid, host, started_ms), path_);
+  write_fully(
+      fd.value(), format("pid {} on {}, started at {}\n", pid, host, utc_text(started_ms)), path_);
   fd_ = std::move(fd);
 }
 

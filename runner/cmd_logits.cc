@@ -46,6 +46,9 @@ int logits(const Invocation& invocation) {
     chunk = static_cast<uint32_t>(parse_count(*text, "--chunk", 1, 1 << 20));
   }
   auto model = PromptModel::open(chosen_model(options), options.context_tokens);
+  for (const std::string& file : model->gguf()->paths())
+    refuse_same_file(*output, file, "the model");
+  check_output(*output);
   std::string text = read_text_input(*tokens_file);
   auto engine = open_engine(model->gguf(), options);
   uint32_t n_vocab = engine->config().n_vocab;

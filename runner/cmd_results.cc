@@ -40,9 +40,11 @@ int results(const Invocation& invocation) {
     }
     order = ResultOrder::finished;
   }
+  refuse_same_file(output, queue_path_of(options), "the queue");
   auto queue = Queue::open(queue_path_of(options));
   BatchInfo batch = require_batch(*queue, arguments.operands().front());
   ResultsWriter writer(*queue, batch.id, order, arguments.has("stable"));
+  check_output(output);
   if (follows) StopSignal::instance().install();
   if (follows && to_file) batch = wait_for_end(*queue, batch);
   std::unique_ptr<DataSink> sink = open_output(output);

@@ -54,10 +54,14 @@ int run(const Invocation& invocation) {
   const PromptModel* model = nullptr;
   if (!options.model.empty()) {
     model = &models.open(chosen_model(options));
+    for (const std::string& file : model->gguf()->paths())
+      refuse_same_file(output, file, "the model");
   } else if (options.models.empty() && submission_options.model_map.empty()) {
     fail(ErrorKind::usage, "expected --model FILE (a GGUF file), or [models] in a configuration");
   }
   check_device(options);
+  refuse_same_file(output, queue_path_of(options), "the queue");
+  check_output(output);
   auto queue = Queue::open(queue_path_of(options));
   queue->become_worker(worker_info(options, model != nullptr ? model->ref().path : ""));
   StopSignal::instance().install();

@@ -38,7 +38,10 @@ Command make_tokenize_command() {
       .example = "nightsweep tokenize --model model.gguf --text 'Good night'",
       .options = join(
           {{{.name = "model", .value = "FILE", .help = "GGUF file, or a name from [models]"},
-            {.name = "text", .value = "S", .help = "this text in place of a file"},
+            {.name = "text",
+             .value = "S",
+             .help = "this text in place of a file",
+             .may_be_empty = true},
             {.name = "decode", .value = "", .help = "{\"ids\":[...]} to {\"text\":...}"},
             {.name = "skip-special", .value = "", .help = "decoding: leave special tokens out"}},
            general_options()}),

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "engine/inspect.h"
 
 namespace nightsweep {
 
@@ -16,17 +17,25 @@ std::string absolute_path(const std::string& path) {
 }
 
 // The model's own limit, lowered by --context.
-uint32_t context_of(const GgufModel& gguf, uint32_t asked) {
-  uint64_t own = gguf.find_unsigned(gguf.architecture() + ".context_length").value_or(0);
+uint32_t context_of(const GgufModel& gguf, const ModelConfig& config, uint32_t asked) {
+  uint32_t own = config.context_tokens;
   if (own == 0 && asked == 0) {
-    fail(
-        ErrorKind::model, "{}: {}.context_length is missing (give --context N)", gguf.name(),
-        gguf.architecture());
+    log_warning(
+        "{}: the file does not tell the context, {} tokens are taken (change it with --context)",
+        gguf.name(), kContextWhenUnknown);
+    return kContextWhenUnknown;
   }
   if (own != 0 && asked > own) {
     fail(ErrorKind::usage, "--context {}: {} goes up to {} tokens", asked, gguf.name(), own);
   }
-  return asked != 0 ? asked : static_cast<uint32_t>(std::min<uint64_t>(own, UINT32_MAX));
+  return asked != 0 ? asked : own;
+}
+
+// What loading would refuse is refused before anything is queued.
+ModelConfig require_runnable(const GgufModel& gguf) {
+  InspectReport report = inspect_model(gguf);
+  if (!report.why_not.empty()) fail(ErrorKind::model, "{}", report.why_not);
+  return *report.config;
 }
 
 }  // namespace
@@ -63,7 +72,8 @@ std::unique_ptr<PromptModel> PromptModel::open(const ModelRef& ref, uint32_t con
   auto model = std::make_unique<PromptModel>();
   model->ref_ = ref;
   model->gguf_ = std::make_shared<const GgufModel>(GgufModel::open(ref.path));
-  model->context_tokens_ = context_of(*model->gguf_, context_tokens);
+  model->context_tokens_ =
+      context_of(*model->gguf_, require_runnable(*model->gguf_), context_tokens);
   model->tokenizer_ = Tokenizer::from_gguf(*model->gguf_);
   if (const std::string* source = model->gguf_->find_string(kTemplateKey)) {
     try {

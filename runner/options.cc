@@ -148,6 +148,11 @@ Arguments Arguments::parse(
       if (arguments.has(spec.name) && !spec.repeatable && !spec.value.empty()) {
         fail(ErrorKind::usage, "--{} is given twice", spec.name);
       }
+      if (!spec.value.empty() && pair.value().empty() && !spec.may_be_empty) {
+        fail(
+            ErrorKind::usage, "--{}: expected {}, found an empty text (an unset variable?)",
+            spec.name, spec.value);
+      }
       arguments.given_.emplace_back(pair.key(), pair.value());
     }
     arguments.operands_ = result.unmatched();

@@ -21,6 +21,7 @@ struct OptionSpec {
   std::string help;
   char letter = 0;          // "-o"; 0: none
   bool repeatable = false;  // else a second one is an error
+  bool may_be_empty = false;
 };
 
 // Options and operands in the order of the command line.

@@ -36,13 +36,15 @@ std::unique_ptr<DataSink> open_output(const std::string& path) {
   return std::make_unique<WholeFile>(path);
 }
 
-void refuse_same_file(const std::string& output, const std::string& input) {
-  if (output.empty() || output == "-" || input == "-") return;
-  if (output == input || is_same_file(output, input)) {
-    fail(
-        ErrorKind::usage, "-o {}: this is the input file {}; choose another output file", output,
-        input);
+void refuse_same_file(const std::string& output, const std::string& other, std::string_view what) {
+  if (output.empty() || output == "-" || other == "-") return;
+  if (output == other || is_same_file(output, other)) {
+    fail(ErrorKind::usage, "-o {}: this is {} {}; choose another output file", output, what, other);
   }
+}
+
+void check_output(const std::string& path) {
+  if (!path.empty() && path != "-") AtomicFile::check(path);
 }
 
 void write_message(std::string_view text) {

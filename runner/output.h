@@ -36,8 +36,15 @@ class Stdout : public DataSink {
 // A file that appears at once, or stdout where `path` is empty or "-".
 std::unique_ptr<DataSink> open_output(const std::string& path);
 
-// Refuses (Error(usage)) an output file that is one of the inputs.
-void refuse_same_file(const std::string& output, const std::string& input);
+// Refuses (Error(usage)) an output file that would replace what the command reads or keeps;
+// `what`: "the input file".
+void refuse_same_file(
+    const std::string& output,
+    const std::string& other,
+    std::string_view what = "the input file");
+
+// Throws what open_output would, before the work and not after it.
+void check_output(const std::string& path);
 
 // Raw text to stderr, whatever the log level.
 void write_message(std::string_view text);

@@ -129,14 +129,7 @@ class BatchReader {
     const PromptModel* model = model_of(*job, model_name);
     if (model == nullptr && options_.needs_models) {
       refuse(
-          line_error(
-              *job, "body.model",
-              format(
-                  "expected a model of [models] or --map-model, or --model FILE for all lines, "
-                  "found {}",
-                  job->model.empty() ? "none" : "'" + job->model + "'"),
-              "model_not_found"),
-          job);
+          line_error(*job, "body.model", no_model_text(*job, model_name), "model_not_found"), job);
       return;
     }
     if (model_ == nullptr && model != nullptr && !model->ref().defaults.empty()) {
@@ -158,6 +151,15 @@ class BatchReader {
       }
     }
     add(*job, model_name);
+  }
+
+  static std::string no_model_text(const Job& job, const std::string& mapped_name) {
+    std::string found = job.model.empty() ? "none" : "'" + job.model + "'";
+    if (mapped_name != job.model) {
+      found += format(", which --map-model sends to '{}': neither file nor name", mapped_name);
+    }
+    return "expected a model of [models] or --map-model, or --model FILE for all lines, found " +
+           found;
   }
 
   // Where a line goes: the model itself where it is at hand, and the name to store.

@@ -101,8 +101,19 @@ TEST(AnswerBody, completion_logprobs_have_the_older_shape) {
       logprobs_of(job_for(Endpoint::completions, true), answer),
       "{\"tokens\":[\"Once\",\"\xEF\xBF\xBD\",\"\xEF\xBF\xBD\",\" upon\"],"
       "\"token_logprobs\":[null,-1.0,-2.0,-1.5],"
-      "\"top_logprobs\":[null,{},{},{\" upon\":-1.5,\"\xEF\xBF\xBD\":-2.0}],"
+      "\"top_logprobs\":[null,{\"\xEF\xBF\xBD\":-1.0},{\"\xEF\xBF\xBD\":-2.0},"
+      "{\" upon\":-1.5,\"\xEF\xBF\xBD\":-2.0}],"
       "\"text_offset\":[0,4,4,5]}");
+}
+
+TEST(AnswerBody, completion_logprobs_name_an_unlikely_chosen_token_too) {
+  Answer answer = answer_of(" b");
+  AnswerLogprob chosen = logprob(" b", -7);
+  chosen.top = {{" a", -0.5}};
+  answer.choices[0].logprobs = {chosen};
+  Json body = answer_body(job_for(Endpoint::completions, true), answer, "r");
+  Json logprobs = *body.find("choices")->as_array()[0].find("logprobs");
+  EXPECT_EQ(logprobs.find("top_logprobs")->dump(), "[{\" a\":-0.5,\" b\":-7.0}]");
 }
 
 TEST(AnswerBody, tokens_that_are_not_in_the_text_have_no_width) {

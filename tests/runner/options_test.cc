@@ -36,6 +36,14 @@ TEST(Options, a_dash_is_an_operand_and_two_dashes_end_the_options) {
   EXPECT_EQ(parse({"--", "--set"}).operands(), (std::vector<std::string>{"--set"}));
 }
 
+TEST(Options, an_empty_value_is_refused) {
+  EXPECT_ERROR(ErrorKind::usage, (parse({"-o", ""})), "--output: expected FILE");
+  EXPECT_ERROR(ErrorKind::usage, (parse({"--queue="})), "--queue: expected PATH");
+  std::vector<OptionSpec> specs = {
+      {.name = "text", .value = "S", .help = "", .may_be_empty = true}};
+  EXPECT_EQ(Arguments::parse(specs, {"--text", ""}).find("text"), "");
+}
+
 TEST(Options, mistakes_are_refused_by_name) {
   EXPECT_ERROR(ErrorKind::usage, (parse({"--nosuch"})), "nosuch");
   EXPECT_ERROR(ErrorKind::usage, (parse({"-o", "a", "--output", "b"})), "output is given twice");

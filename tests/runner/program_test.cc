@@ -1,6 +1,10 @@
 // Every documented exit code, and what the commands promise, through the program itself.
 #include "support/program.h"
 
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <random>
 #include <thread>
 
 #include "base/json.h"
@@ -52,6 +56,33 @@ TEST_F(Program, a_killed_run_goes_on_to_the_same_bytes) {
   auto fresh = with_output("b");
   fresh.insert(fresh.end(), {"--queue", folder_.path("other.db")});
   ASSERT_EQ(run(fresh).code, 0);
+  EXPECT_EQ(read(folder_.path("a")), read(folder_.path("b")));
+}
+
+TEST_F(Program, twenty_kills_in_one_run_leave_the_same_bytes) {
+  std::string in = write_file("in.jsonl", lines(64, 100));
+  std::vector<std::string> command = {"run",     in,      "--stable", "--batch",        "4",
+                                      "--model", model(), "-o",       folder_.path("a")};
+  std::mt19937 random(20);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same moments every time
+  int n_kills = 0;
+  for (int i = 0; i < 20; ++i) {
+    bool is_between_steps = i % 2 == 0;
+    std::string fault;
+    if (is_between_steps) fault = format("crash:step:{}", 1 + random() % 60);
+    pid_t child = start(command, folder_.path("out"), fault);
+    if (!is_between_steps) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 150));
+      ::kill(child, SIGKILL);
+    }
+    n_kills += wait_for(child) == 128 + SIGKILL ? 1 : 0;
+  }
+  EXPECT_EQ(n_kills, 20) << "the work must outlast the kills";
+  EXPECT_FALSE(std::ifstream(folder_.path("a")).good()) << "no half file";
+  Outcome resumed = run(command);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  command.back() = folder_.path("b");
+  command.insert(command.end(), {"--queue", folder_.path("other.db")});
+  ASSERT_EQ(run(command).code, 0);
   EXPECT_EQ(read(folder_.path("a")), read(folder_.path("b")));
 }
 
@@ -110,6 +141,74 @@ TEST_F(Program, a_missing_or_damaged_model_ends_with_4) {
   std::string damaged = write_file("damaged.gguf", "GGUF and then nothing");
   EXPECT_EQ(run({"run", in, "--model", damaged}).code, 4);
   EXPECT_EQ(run({"inspect", damaged}).code, 4);
+}
+
+TEST_F(Program, a_model_that_cannot_run_queues_nothing) {
+  TinyModelOptions options;
+  options.n_kv_heads = 3;
+  write_tiny_llama(folder_.path("odd.gguf"), options);
+  std::string in = write_file("in.jsonl", lines(1, 2));
+  for (const char* command : {"run", "submit"}) {
+    Outcome outcome = run({command, in, "--model", folder_.path("odd.gguf")});
+    EXPECT_EQ(outcome.code, 4);
+    EXPECT_NE(outcome.err.find("head_count_kv"), std::string::npos) << outcome.err;
+  }
+  Outcome status = run({"status", "--json"});
+  EXPECT_EQ(Json::parse(status.out).find("batches")->as_array().size(), 0U);
+}
+
+TEST_F(Program, a_model_that_does_not_tell_its_context_runs) {
+  TinyModelOptions options;
+  options.context_tokens = 0;
+  write_tiny_llama(folder_.path("untold.gguf"), options);
+  std::string in = write_file("in.jsonl", lines(1, 2));
+  Outcome outcome = run({"run", in, "--model", folder_.path("untold.gguf")});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("4096 tokens are taken"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Program, an_output_that_is_no_regular_file_stays_what_it_is) {
+  std::string in = write_file("in.jsonl", lines(2, 2));
+  std::string out = folder_.path("out.jsonl");
+  ASSERT_EQ(run({"run", in, "--model", model(), "-o", out}).code, 0);
+  std::string pipe = folder_.path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  // Open for both, so that neither side waits for the other.
+  FileDescriptor reader(::open(pipe.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  EXPECT_EQ(run({"results", "last", "-o", pipe}).code, 0);
+  std::string seen(read(out).size() + 1, '\0');
+  ssize_t n_seen = ::read(reader.value(), seen.data(), seen.size());
+  EXPECT_EQ(seen.substr(0, n_seen > 0 ? static_cast<size_t>(n_seen) : 0), read(out));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+
+  std::string target = folder_.path("target");
+  std::string link = folder_.path("link");
+  std::filesystem::create_symlink("target", link);
+  for (const char* state : {"dangling", "there"}) {
+    EXPECT_EQ(run({"results", "last", "-o", link}).code, 0) << state;
+    EXPECT_TRUE(std::filesystem::is_symlink(link)) << state;
+    EXPECT_EQ(read(target), read(out)) << state;
+  }
+}
+
+TEST_F(Program, an_output_that_cannot_be_written_is_refused_before_the_work) {
+  std::string in = write_file("in.jsonl", lines(1, 2));
+  EXPECT_EQ(run({"run", in, "--model", model(), "-o", folder_.path("no/such/out")}).code, 7);
+  EXPECT_EQ(run({"run", in, "--model", model(), "-o", folder_.path("")}).code, 2);
+  Outcome status = run({"status", "--json"});
+  EXPECT_EQ(Json::parse(status.out).find("batches")->as_array().size(), 0U);
+}
+
+TEST_F(Program, model_and_queue_are_no_place_for_the_output) {
+  std::string in = write_file("in.jsonl", lines(1, 2));
+  std::string before = read(model());
+  EXPECT_EQ(run({"run", in, "--model", model(), "-o", model()}).code, 2);
+  std::string ids = write_file("ids.txt", "5 6");
+  EXPECT_EQ(run({"logits", "--model", model(), "--tokens", ids, "-o", model()}).code, 2);
+  EXPECT_EQ(read(model()), before);
+  ASSERT_EQ(run({"submit", in, "--model", model()}).code, 0);
+  EXPECT_EQ(run({"results", "last", "-o", folder_.path("queue.db")}).code, 2);
+  EXPECT_EQ(run({"status", "last"}).code, 0);
 }
 
 TEST_F(Program, a_device_that_is_not_there_ends_with_5) {

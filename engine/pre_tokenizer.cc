@@ -67,7 +67,7 @@ constexpr std::string_view kDeepseekV3 =
     "| ?[\\p{P}\\p{S}]+[\\r\\n]*|" BLANKS;
 
 const std::vector<PreTokenizerRule>& rules() {
-  static const std::vector<PreTokenizerRule> table = {
+  static const std::vector<PreTokenizerRule> kTable = {
       {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"},
        .patterns = {kLlama3},
        .ignores_merges = true,
@@ -82,7 +82,7 @@ const std::vector<PreTokenizerRule>& rules() {
       {.names = {"gpt-4o", "o200k", "llama4"}, .patterns = {kGpt4o}, .ignores_merges = true},
       {.names = {"deepseek-v3"}, .patterns = {kThreeDigits, kChineseAndKana, kDeepseekV3}},
   };
-  return table;
+  return kTable;
 }
 
 std::string pcre2_message(int code) {

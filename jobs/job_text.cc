@@ -181,11 +181,11 @@ Json::Object all_fields(const Job& job) {
 }  // namespace
 
 std::string job_to_text(const Job& job) {
-  static const Json::Object defaults = all_fields(Job());
+  static const Json::Object kDefaults = all_fields(Job());
   Json::Object stored{{"v", kVersion}};
   Json::Object fields = all_fields(job);
   for (size_t i = 0; i < fields.size(); ++i) {
-    if (!(fields[i] == defaults[i])) stored.push_back(std::move(fields[i]));
+    if (!(fields[i] == kDefaults[i])) stored.push_back(std::move(fields[i]));
   }
   return Json(std::move(stored)).dump();
 }

@@ -345,9 +345,9 @@ Index build_index(unsigned endpoint) {
 }
 
 const Index& index_of(Endpoint endpoint) {
-  static const Index chat_index = build_index(kChat);
-  static const Index completions_index = build_index(kCompletions);
-  return endpoint == Endpoint::chat ? chat_index : completions_index;
+  static const Index kChatIndex = build_index(kChat);
+  static const Index kCompletionsIndex = build_index(kCompletions);
+  return endpoint == Endpoint::chat ? kChatIndex : kCompletionsIndex;
 }
 
 // Levenshtein.

@@ -121,7 +121,7 @@ class BatchReader {
     }
     auto parsed = parse_line(line.text, last_line_, line_options_);
     if (auto* error = std::get_if<LineError>(&parsed)) {
-      refuse(std::move(*error), nullptr);
+      refuse(*error, nullptr);
       return;
     }
     auto* job = &std::get<Job>(parsed);
@@ -138,7 +138,7 @@ class BatchReader {
       add_defaults(with_defaults, *model);
       parsed = parse_line(line.text, last_line_, with_defaults);
       if (auto* error = std::get_if<LineError>(&parsed)) {
-        refuse(std::move(*error), nullptr);
+        refuse(*error, nullptr);
         return;
       }
       job = &std::get<Job>(parsed);
@@ -238,7 +238,7 @@ class BatchReader {
     return {part->file, line - part->offset};
   }
 
-  void refuse(LineError error, const Job* job) {
+  void refuse(const LineError& error, const Job* job) {
     ++result_.n_refused;
     if (result_.n_refused <= kMostMessages) {
       LineError shown = error;

@@ -16,18 +16,6 @@ namespace nightsweep {
 
 namespace {
 
-const char* kv_type_name(KvType type) {
-  switch (type) {
-    case KvType::f32:
-      return "f32";
-    case KvType::f16:
-      return "f16";
-    case KvType::q8_0:
-      return "q8_0";
-  }
-  return "?";
-}
-
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }

@@ -57,6 +57,7 @@ struct LinearPart {
 };
 
 enum class KvType { f32, f16, q8_0 };
+const char* kv_type_name(KvType type);  // "q8_0": as --kv and identities have it
 
 // Shape of the keys and values of one layer. A page holds kKvPageTokens consecutive positions of
 // one sequence, the first a multiple of kKvPageTokens. The order inside is the device's.

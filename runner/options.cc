@@ -187,18 +187,6 @@ Arguments Arguments::without(const std::string& name) const {
   return others;
 }
 
-const char* kv_type_name(KvType type) {
-  switch (type) {
-    case KvType::f32:
-      return "f32";
-    case KvType::f16:
-      return "f16";
-    case KvType::q8_0:
-      return "q8_0";
-  }
-  return "";
-}
-
 const char* math_mode_name(MathMode mode) {
   return mode == MathMode::exact ? "exact" : "fast";
 }

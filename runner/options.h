@@ -67,7 +67,6 @@ struct CommonOptions {
   ModelTable models;
 };
 
-const char* kv_type_name(KvType type);
 const char* math_mode_name(MathMode mode);
 
 // Rows for a command's table of options. --config, --quiet, --verbose and --color come with every

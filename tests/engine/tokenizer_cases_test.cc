@@ -1,35 +1,29 @@
 // The tokenizer against the shared cases: ids of llama.cpp and Hugging Face, four vocabularies and
 // one real model.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <sstream>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "engine/normalize.h"
 #include "engine/tokenizer.h"
 #include "support/cases.h"
+#include "support/temporary_folder.h"
 
 namespace nightsweep {
 namespace {
 
 // Unpacked for as long as it takes to read. Null: there is no xz.
 std::unique_ptr<Tokenizer> unpack_vocabulary(const std::string& name) {
-  std::string path = ::testing::TempDir() + "nightsweep-vocabulary-XXXXXX";
-  const FileDescriptor fd(::mkstemp(path.data()));
-  if (!fd.is_open()) return nullptr;
+  const TemporaryFolder folder;
+  const std::string path = folder.path("vocabulary.gguf");
   const std::string command = "xz -dc '" + cases_folder() + "/tokenizer/vocab/" + name +
                               ".gguf.xz' > '" + path + "' 2> /dev/null";
-  std::unique_ptr<Tokenizer> tokenizer;
-  if (std::system(command.c_str()) == 0) {
-    tokenizer = Tokenizer::from_gguf(GgufModel::open(path));
-  }
-  ::unlink(path.c_str());
-  return tokenizer;
+  if (std::system(command.c_str()) != 0) return nullptr;
+  return Tokenizer::from_gguf(GgufModel::open(path));
 }
 
 const Tokenizer* vocabulary(const std::string& name) {

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "support/gguf_writer.h"
+#include "support/temporary_folder.h"
 #include "support/tiny_model.h"
 
 namespace nightsweep {
@@ -331,7 +332,8 @@ TEST(Tokenizer, without_types_the_keys_tell_what_is_special) {
 }
 
 TEST(Tokenizer, is_read_from_a_model_file) {
-  const std::string path = ::testing::TempDir() + "tokenizer_test.gguf";
+  const TemporaryFolder folder;
+  const std::string path = folder.path("model.gguf");
   TinyModelOptions options;
   write_tiny_llama(path, options);
   const auto tokenizer = Tokenizer::from_gguf(GgufModel::open(path));

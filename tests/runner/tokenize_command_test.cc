@@ -1,12 +1,13 @@
 #include "runner/tokenize_command.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "base/error.h"
+#include "support/temporary_folder.h"
 #include "support/tiny_model.h"
 
 namespace nightsweep {
@@ -15,12 +16,10 @@ namespace {
 class TokenizeCommand : public ::testing::Test {
  protected:
   void SetUp() override {
-    options_.model = ::testing::TempDir() + "tokenize_command_test.gguf";
+    options_.model = folder_.path("model.gguf");
     write_tiny_llama(options_.model, {});
     tokenizer_ = Tokenizer::from_gguf(GgufModel::open(options_.model));
   }
-
-  void TearDown() override { ::unlink(options_.model.c_str()); }
 
   std::string convert(const std::string& lines) {
     std::istringstream input(lines);
@@ -45,6 +44,7 @@ class TokenizeCommand : public ::testing::Test {
     return output;
   }
 
+  TemporaryFolder folder_;
   TokenizeOptions options_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
@@ -126,10 +126,10 @@ TEST_F(TokenizeCommand, takes_a_text_or_a_file) {
   options_.text = "";
   EXPECT_EQ(run(), "{\"ids\":[1]}\n");
   options_.text.reset();
-  options_.input = ::testing::TempDir() + "tokenize_command_test.jsonl";
+  options_.input = folder_.path("texts.jsonl");
   std::ofstream(options_.input) << "{\"text\":\"\"}\n";
   EXPECT_EQ(run(), "{\"ids\":[1]}\n");
-  ::unlink(options_.input.c_str());
+  std::filesystem::remove(options_.input);
   try {
     run();
     ADD_FAILURE() << "a missing file is refused";

@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "engine/normalize.h"
 #include "engine/tokenizer.h"

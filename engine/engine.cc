@@ -155,7 +155,7 @@ class BatchingEngine final : public Engine {
     }
     report.evictions = static_cast<uint32_t>(scheduler_->n_evictions() - evictions_before);
     if (!chunks.empty()) {
-      const float* logits = model_->forward(*stream_, *kv_, step_);
+      const float* logits = forward_to_host();
       report.rows = step_.n_rows();
       take_logits(chunks, logits, report);
       ++steps_;
@@ -209,12 +209,18 @@ class BatchingEngine final : public Engine {
       for (uint32_t position = first; position < end; ++position) {
         step_.add_row(tokens[position], position, true);
       }
-      sink(first, end - first, model_->forward(*stream_, *kv_, step_));
+      sink(first, end - first, forward_to_host());
       ++steps_;
     }
   }
 
  private:
+  // The logits of step_, where the host can read them.
+  const float* forward_to_host() {
+    const float* logits = model_->forward(*stream_, *kv_, step_);
+    return device_->read_back(logits, step_.logit_rows.size() * config_.n_vocab);
+  }
+
   void open_stream(const EngineOptions& options) {
     const WeightPlan& weights = model_->weight_plan();
     bool all_resident = plan_.ring_bytes == 0;

@@ -65,8 +65,9 @@ EmbeddingTable::EmbeddingTable(
   memory_ = device.allocate(quant_bytes(view_.type, view_.n_cols) * view_.n_rows);
   view_.data = memory_->data();
   if (resident) {
-    reader_.read(tensor, 0, tensor.size_bytes, memory_->data());
+    load_tensor(tensor, reader_, device_, memory_->data());
   } else {
+    if (!device_.shares_host_memory()) staging_ = device_.allocate_host(memory_->size_bytes());
     staging_ids_.resize(max_rows);
     std::iota(staging_ids_.begin(), staging_ids_.end(), 0U);
   }
@@ -77,17 +78,38 @@ void EmbeddingTable::lookup(std::span<const uint32_t> ids, float* out) {
     device_.embed(view_, ids, out);
     return;
   }
-  reader_.read_rows(tensor_, ids, memory_->data());
+  if (staging_ == nullptr) {
+    reader_.read_rows(tensor_, ids, memory_->data());
+  } else {
+    reader_.read_rows(tensor_, ids, staging_->data());
+    device_.upload(
+        staging_->data(), quant_bytes(view_.type, view_.n_cols) * ids.size(), memory_->data());
+  }
   device_.embed(view_, std::span<const uint32_t>(staging_ids_).first(ids.size()), out);
+}
+
+void load_tensor(const GgufTensor& tensor, TensorReader& reader, Device& device, std::byte* to) {
+  if (device.shares_host_memory()) {
+    reader.read(tensor, 0, tensor.size_bytes, to);
+    return;
+  }
+  constexpr uint64_t kPieceBytes = 4 << 20;
+  auto staging = device.allocate_host(std::min(tensor.size_bytes, kPieceBytes));
+  for (uint64_t offset = 0; offset < tensor.size_bytes; offset += kPieceBytes) {
+    const uint64_t piece = std::min(kPieceBytes, tensor.size_bytes - offset);
+    reader.read(tensor, offset, piece, staging->data());
+    device.upload(staging->data(), piece, to + offset);
+  }
 }
 
 std::unique_ptr<DeviceMemory>
 load_floats(const GgufTensor& tensor, TensorReader& reader, Device& device) {
   std::vector<std::byte> bytes(tensor.size_bytes);
   reader.read(tensor, 0, tensor.size_bytes, bytes.data());
-  auto memory = device.allocate(tensor.n_elems() * sizeof(float));
-  dequantize(
-      static_cast<QuantType>(tensor.ggml_type), bytes.data(), memory->floats(), tensor.n_elems());
+  std::vector<float> values(tensor.n_elems());
+  dequantize(static_cast<QuantType>(tensor.ggml_type), bytes.data(), values.data(), values.size());
+  auto memory = device.allocate(values.size() * sizeof(float));
+  device.upload(values.data(), values.size() * sizeof(float), memory->data());
   return memory;
 }
 

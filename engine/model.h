@@ -47,7 +47,8 @@ class Model {
   virtual const WeightPlan& weight_plan() const = 0;
   // Runs one sweep; every slice of the plan is acquired once, in order. Keys and values of the
   // rows are stored in their pages, which must be there. Returns the logits of step.logit_rows,
-  // (logit_rows.size(), n_vocab), readable by the host and valid until the next call.
+  // (logit_rows.size(), n_vocab), in memory of the device, queued behind all else and valid until
+  // the next call.
   virtual const float* forward(WeightStream& stream, const KvCache& kv, const Step& step) = 0;
 };
 
@@ -68,10 +69,14 @@ class EmbeddingTable {
   Device& device_;
   TensorReader& reader_;
   MatrixView view_;
-  std::unique_ptr<DeviceMemory> memory_;  // the whole table, or max_rows staging rows
+  std::unique_ptr<DeviceMemory> memory_;   // the whole table, or max_rows staging rows
+  std::unique_ptr<DeviceMemory> staging_;  // the same in the host's memory, where that is another
   std::vector<uint32_t> staging_ids_;
   bool resident_;
 };
+
+// Reads a whole tensor into memory of the device.
+void load_tensor(const GgufTensor& tensor, TensorReader& reader, Device& device, std::byte* to);
 
 // Small tensors that stay in memory as float32: norms and biases.
 std::unique_ptr<DeviceMemory>

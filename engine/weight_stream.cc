@@ -108,7 +108,7 @@ CpuWeightStream::CpuWeightStream(
        .source = options.source,
        .depth = kReadsInFlight});
   const uint64_t staging_bytes = std::max(min_ring_bytes(plan), kStagingBytes);
-  ring_memory_ = device.allocate(
+  ring_memory_ = device.allocate_host(
       streamed_.empty() ? staging_bytes : align_down(options.ring_bytes, kDirectAlignment));
   const std::span ring(ring_memory_->data(), ring_memory_->size_bytes());
   load_resident(*reader_, ring);

@@ -1,8 +1,9 @@
 // Device: memory and operators of one backend. Shapes and numbers, no models.
 //
 // An operator takes row-major float32 activations, last dimension contiguous, in memory of the
-// device, and queues its work in order; on the CPU it has run when the call returns. Calls come
-// from one thread. Allocation happens before the first step, never inside one.
+// device, and queues its work in order; on the CPU it has run when the call returns. Spans are the
+// host's, and may change once the call has returned. Calls come from one thread. Allocation
+// happens before the first step, never inside one.
 //
 // THE CONTRACT OF BATCH INVARIANCE. The bits of an output row depend on that row's inputs alone:
 //   1. one order of summation along the inner dimension, set by the weight's type and shape,
@@ -75,7 +76,8 @@ struct KvLayer {
   size_t page_bytes = 0;
 };
 
-// The rows of a step. Rows of one sequence stand together, positions rising by one.
+// The rows of a step, in memory of the host. Rows of one sequence stand together, positions rising
+// by one.
 struct StepRows {
   std::span<const uint32_t> positions;  // (rows)
   std::span<const uint32_t> sequences;  // (rows) index into page_tables
@@ -115,16 +117,32 @@ class Device {
 
   // Throws Error(device) that says what was asked and which option to change.
   virtual std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) = 0;
+  // Memory of the host from which the device copies at its link's full rate (page-locked).
+  virtual std::unique_ptr<DeviceMemory> allocate_host(size_t size_bytes) {
+    return allocate(size_bytes);
+  }
+  // The host may read and write the device's memory, as on the CPU: no staging is needed.
+  virtual bool shares_host_memory() const = 0;
+  // Copies from memory of the host, in order with the operators; `from` may change on return.
+  virtual void upload(const void* from, size_t size_bytes, std::byte* to) = 0;
+  // Waits for all that was queued; then the values as the host can read them: in place, or a copy
+  // that is good until the next read_back().
+  virtual const float* read_back(const float* from, size_t count) = 0;
 
   // Bytes that pack() writes for a matrix or slice of this shape.
   virtual size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) const = 0;
-  // file layout -> packed layout. Must not overlap.
+  // file layout in memory of the host -> packed layout in the device's. Must not overlap. The
+  // file's bytes must stay until synchronize().
   virtual void pack(const MatrixView& file, std::byte* packed) = 0;
   // Bytes of one page of one layer.
   virtual size_t kv_page_bytes(const KvShape& shape) const = 0;
 
   // Room for operators of up to this shape; call once before the first step.
   virtual void reserve(uint32_t max_rows, uint32_t max_cols) = 0;
+
+  // The rows that the operators on keys, values and positions work on, until the next
+  // begin_step(). What the spans point to must stay as long.
+  virtual void begin_step(const StepRows& rows) = 0;
 
   // out[r] = table row ids[r], dequantized. out: (ids.size(), table.n_cols)
   virtual void embed(const MatrixView& table, std::span<const uint32_t> ids, float* out) = 0;
@@ -145,22 +163,16 @@ class Device {
   // Applies all parts to the current input. Every weight byte is read once for all rows.
   virtual void linear(std::span<const LinearPart> parts) = 0;
 
-  // Turns x in place: (rows, n_heads, head_dim).
-  virtual void rope(const RopeShape& shape, std::span<const uint32_t> positions, float* x) = 0;
+  // Turns x in place: (rows of the step, n_heads, head_dim).
+  virtual void rope(const RopeShape& shape, float* x) = 0;
 
   // Writes the rows' keys and values, both (rows, n_kv_heads, head_dim), into their pages.
-  virtual void
-  store_kv(const KvLayer& layer, const StepRows& rows, const float* k, const float* v) = 0;
+  virtual void store_kv(const KvLayer& layer, const float* k, const float* v) = 0;
 
   // Causal attention of each row over positions 0..its own, of its own sequence.
   // q, out: (rows, n_heads, head_dim); query head h reads KV head h / (n_heads / n_kv_heads).
-  virtual void attention(
-      const KvLayer& layer,
-      const StepRows& rows,
-      const float* q,
-      uint32_t n_heads,
-      float scale,
-      float* out) = 0;
+  virtual void
+  attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out) = 0;
 
   // out = silu(gate) * up; all (count). May be in place.
   virtual void swiglu(const float* gate, const float* up, size_t count, float* out) = 0;
@@ -169,8 +181,31 @@ class Device {
   virtual void
   gather_rows(const float* x, std::span<const uint32_t> rows, uint32_t dim, float* out) = 0;
 
-  // Waits for all that was queued; then results may be read by the host.
+  // Waits for all that was queued.
   virtual void synchronize() = 0;
+
+  // Operators that always come together, with the bits of their parts; a device may do them in
+  // one pass. What stands between the parts (`normed`, `gated`, k) is undefined afterwards.
+  //
+  // rms_norm() into `normed`, which becomes the input.
+  virtual void norm_input(
+      const float* x,
+      const float* weight,
+      float epsilon,
+      uint32_t rows,
+      uint32_t dim,
+      float* normed);
+  // swiglu() into `gated`, which becomes the input. `gated` may be `gate`.
+  virtual void
+  gate_input(const float* gate, const float* up, uint32_t rows, uint32_t dim, float* gated);
+  // rope() of queries and keys, then store_kv().
+  virtual void rope_and_store(
+      const RopeShape& q_shape,
+      const RopeShape& k_shape,
+      const KvLayer& layer,
+      float* q,
+      float* k,
+      const float* v);
 };
 
 struct CpuOptions {

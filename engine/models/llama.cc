@@ -69,19 +69,18 @@ class Llama final : public Model {
 
   const float* forward(WeightStream& stream, const KvCache& kv, const Step& step) override {
     uint32_t rows = step.n_rows();
+    device_.begin_step(step.rows());
     embedding_.lookup(step.tokens, x_->floats());
     for (uint32_t index = 0; index < config_.n_layers; ++index) {
-      attend(stream, kv.layer(index), step, layers_[index]);
+      attend(stream, kv.layer(index), rows, layers_[index]);
       feed_forward(stream, rows, layers_[index]);
     }
     auto n_logits = static_cast<uint32_t>(step.logit_rows.size());
     if (n_logits > 0) {
       device_.gather_rows(x_->floats(), step.logit_rows, config_.dim, last_->floats());
-      normalize(last_->floats(), *output_norm_, n_logits, last_->floats());
-      device_.set_input(last_->floats(), n_logits, config_.dim);
+      set_normed_input(last_->floats(), *output_norm_, n_logits, last_->floats());
     }
     apply(stream, head_, {{.out = logits_->floats(), .stride = config_.n_vocab}}, n_logits > 0);
-    device_.synchronize();
     return logits_->floats();
   }
 
@@ -146,8 +145,8 @@ class Llama final : public Model {
     device_.reserve(limits.max_rows, std::max({config_.dim, q_dim_, config_.ff_dim}));
   }
 
-  void normalize(const float* x, DeviceMemory& weight, uint32_t rows, float* out) {
-    device_.rms_norm(x, weight.floats(), config_.norm_epsilon, rows, config_.dim, out);
+  void set_normed_input(const float* x, DeviceMemory& weight, uint32_t rows, float* normed) {
+    device_.norm_input(x, weight.floats(), config_.norm_epsilon, rows, config_.dim, normed);
   }
 
   // Applies the matrices of a group to the current input, slice by slice. outputs: one a matrix.
@@ -180,20 +179,18 @@ class Llama final : public Model {
     }
   }
 
-  void attend(WeightStream& stream, const KvLayer& kv, const Step& step, const Layer& layer) {
-    uint32_t rows = step.n_rows();
-    normalize(x_->floats(), *layer.attention_norm, rows, normed_->floats());
-    device_.set_input(normed_->floats(), rows, config_.dim);
+  void attend(WeightStream& stream, const KvLayer& kv, uint32_t rows, const Layer& layer) {
+    set_normed_input(x_->floats(), *layer.attention_norm, rows, normed_->floats());
     apply(
         stream, layer.qkv,
         {{.out = q_->floats(), .stride = q_dim_, .bias = floats_or_null(layer.q_bias)},
          {.out = k_->floats(), .stride = kv_dim_, .bias = floats_or_null(layer.k_bias)},
          {.out = v_->floats(), .stride = kv_dim_, .bias = floats_or_null(layer.v_bias)}});
-    device_.rope(rope_shape(config_.n_heads), step.positions, q_->floats());
-    device_.rope(rope_shape(config_.n_kv_heads), step.positions, k_->floats());
-    device_.store_kv(kv, step.rows(), k_->floats(), v_->floats());
+    device_.rope_and_store(
+        rope_shape(config_.n_heads), rope_shape(config_.n_kv_heads), kv, q_->floats(), k_->floats(),
+        v_->floats());
     float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
-    device_.attention(kv, step.rows(), q_->floats(), config_.n_heads, scale, attended_->floats());
+    device_.attention(kv, q_->floats(), config_.n_heads, scale, attended_->floats());
     device_.set_input(attended_->floats(), rows, q_dim_);
     apply(
         stream, layer.attention_out,
@@ -204,17 +201,14 @@ class Llama final : public Model {
   }
 
   void feed_forward(WeightStream& stream, uint32_t rows, const Layer& layer) {
-    normalize(x_->floats(), *layer.ff_norm, rows, normed_->floats());
-    device_.set_input(normed_->floats(), rows, config_.dim);
+    set_normed_input(x_->floats(), *layer.ff_norm, rows, normed_->floats());
     apply(
         stream, layer.gate_up,
         {{.out = gate_->floats(),
           .stride = config_.ff_dim,
           .bias = floats_or_null(layer.gate_bias)},
          {.out = up_->floats(), .stride = config_.ff_dim, .bias = floats_or_null(layer.up_bias)}});
-    size_t count = static_cast<size_t>(rows) * config_.ff_dim;
-    device_.swiglu(gate_->floats(), up_->floats(), count, gate_->floats());
-    device_.set_input(gate_->floats(), rows, config_.ff_dim);
+    device_.gate_input(gate_->floats(), up_->floats(), rows, config_.ff_dim, gate_->floats());
     apply(
         stream, layer.down,
         {{.out = x_->floats(),

@@ -71,6 +71,12 @@ class CpuDevice : public Device {
     return allocate_memory(size_bytes);
   }
 
+  bool shares_host_memory() const override { return true; }
+  void upload(const void* from, size_t size_bytes, std::byte* to) override {
+    std::memcpy(to, from, size_bytes);
+  }
+  const float* read_back(const float* from, size_t /*count*/) override { return from; }
+
   size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) const override {
     return panel_count(n_rows) * panel_bytes(type, n_cols);
   }
@@ -95,6 +101,8 @@ class CpuDevice : public Device {
     max_panel_bytes_ = panel_bytes(QuantType::f32, max_cols);
     panel_scratch_ = allocate_memory(max_panel_bytes_ * pool_.n_threads());
   }
+
+  void begin_step(const StepRows& rows) override { step_ = rows; }
 
   void embed(const MatrixView& table, std::span<const uint32_t> ids, float* out) override {
     const size_t row_bytes = quant_bytes(table.type, table.n_cols);
@@ -158,10 +166,10 @@ class CpuDevice : public Device {
     });
   }
 
-  void rope(const RopeShape& shape, std::span<const uint32_t> positions, float* x) override {
-    rope_table_.prepare(shape, positions);
+  void rope(const RopeShape& shape, float* x) override {
+    rope_table_.prepare(shape, step_.positions);
     const uint32_t row_floats = shape.n_heads * shape.head_dim;
-    run_rows(static_cast<uint32_t>(positions.size()), row_floats, [&](uint32_t row, uint32_t) {
+    run_rows(step_.count(), row_floats, [&](uint32_t row, uint32_t) {
       float* head = x + size_t{row} * row_floats;
       for (uint32_t h = 0; h < shape.n_heads; ++h, head += shape.head_dim) {
         kernels_.rope(
@@ -171,19 +179,13 @@ class CpuDevice : public Device {
     });
   }
 
-  void store_kv(const KvLayer& layer, const StepRows& rows, const float* k, const float* v)
-      override {
-    attention_.store(layer, rows, k, v);
+  void store_kv(const KvLayer& layer, const float* k, const float* v) override {
+    attention_.store(layer, step_, k, v);
   }
 
-  void attention(
-      const KvLayer& layer,
-      const StepRows& rows,
-      const float* q,
-      uint32_t n_heads,
-      float scale,
-      float* out) override {
-    attention_.run(layer, rows, q, n_heads, scale, out);
+  void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
+      override {
+    attention_.run(layer, step_, q, n_heads, scale, out);
   }
 
   void swiglu(const float* gate, const float* up, size_t count, float* out) override {
@@ -283,6 +285,7 @@ class CpuDevice : public Device {
   Input input_;
   Attention attention_;
   RopeTable rope_table_;
+  StepRows step_;
   std::unique_ptr<DeviceMemory> panel_scratch_;  // one panel for each thread
   size_t max_panel_bytes_ = 0;
 };

@@ -47,6 +47,13 @@ class SplittingDevice final : public Device {
   std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) override {
     return device_->allocate(size_bytes);
   }
+  bool shares_host_memory() const override { return device_->shares_host_memory(); }
+  void upload(const void* from, size_t size_bytes, std::byte* to) override {
+    device_->upload(from, size_bytes, to);
+  }
+  const float* read_back(const float* from, size_t count) override {
+    return device_->read_back(from, count);
+  }
   size_t kv_page_bytes(const KvShape& shape) const override {
     return device_->kv_page_bytes(shape);
   }
@@ -65,21 +72,14 @@ class SplittingDevice final : public Device {
       float* out) override {
     device_->rms_norm(x, weight, epsilon, rows, dim, out);
   }
-  void rope(const RopeShape& shape, std::span<const uint32_t> positions, float* x) override {
-    device_->rope(shape, positions, x);
+  void begin_step(const StepRows& rows) override { device_->begin_step(rows); }
+  void rope(const RopeShape& shape, float* x) override { device_->rope(shape, x); }
+  void store_kv(const KvLayer& layer, const float* k, const float* v) override {
+    device_->store_kv(layer, k, v);
   }
-  void store_kv(const KvLayer& layer, const StepRows& rows, const float* k, const float* v)
+  void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
       override {
-    device_->store_kv(layer, rows, k, v);
-  }
-  void attention(
-      const KvLayer& layer,
-      const StepRows& rows,
-      const float* q,
-      uint32_t n_heads,
-      float scale,
-      float* out) override {
-    device_->attention(layer, rows, q, n_heads, scale, out);
+    device_->attention(layer, q, n_heads, scale, out);
   }
   void swiglu(const float* gate, const float* up, size_t count, float* out) override {
     device_->swiglu(gate, up, count, out);

@@ -70,10 +70,11 @@ std::vector<float> run_in_chunks(
     const StepRows rows{positions, sequences, {&table, 1}};
     const size_t kv_from = size_t{first} * sequence.kv_floats();
     const size_t q_from = size_t{first} * sequence.q_floats();
-    on.store_kv(pages.layer(), rows, sequence.k.data() + kv_from, sequence.v.data() + kv_from);
+    on.begin_step(rows);
+    on.store_kv(pages.layer(), sequence.k.data() + kv_from, sequence.v.data() + kv_from);
     on.attention(
-        pages.layer(), rows, sequence.q.data() + q_from, sequence.heads.n_heads,
-        scale_of(sequence.heads), out.data() + q_from);
+        pages.layer(), sequence.q.data() + q_from, sequence.heads.n_heads, scale_of(sequence.heads),
+        out.data() + q_from);
   }
   return out;
 }
@@ -251,8 +252,8 @@ TEST_P(AttentionOf, neighbours_in_a_step_change_no_bit) {
     std::vector<uint32_t> positions(sequences[s].length);
     std::iota(positions.begin(), positions.end(), 0);
     const std::vector<uint32_t> owners(positions.size(), s);
-    on->store_kv(
-        pages.layer(), {positions, owners, spans}, sequences[s].k.data(), sequences[s].v.data());
+    on->begin_step({positions, owners, spans});
+    on->store_kv(pages.layer(), sequences[s].k.data(), sequences[s].v.data());
   }
   std::vector<uint32_t> positions = {69};
   std::vector<uint32_t> owners = {0};
@@ -272,9 +273,8 @@ TEST_P(AttentionOf, neighbours_in_a_step_change_no_bit) {
     expected.insert(expected.end(), result.begin(), result.end());
   }
   std::vector<float> out(q.size());
-  on->attention(
-      pages.layer(), {positions, owners, spans}, q.data(), heads.n_heads, scale_of(heads),
-      out.data());
+  on->begin_step({positions, owners, spans});
+  on->attention(pages.layer(), q.data(), heads.n_heads, scale_of(heads), out.data());
   EXPECT_TRUE(same_bits(expected, out));
 }
 

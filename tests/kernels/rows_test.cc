@@ -96,7 +96,8 @@ TEST(Rows, rope_turns_pairs_of_both_kinds_and_leaves_the_rest) {
     const RopeShape shape{3, 20, 16, half_split, frequencies, 1.25F};
     const auto found = on_every_set([&](Device& on) {
       std::vector<float> out = x;
-      on.rope(shape, positions, out.data());
+      on.begin_step({.positions = positions});
+      on.rope(shape, out.data());
       return out;
     });
     for (size_t head = 0; head < positions.size() * 3; ++head) {

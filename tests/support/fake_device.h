@@ -28,6 +28,12 @@ class FakeDevice final : public Device {
     return std::make_unique<Memory>(*this, size_bytes);
   }
 
+  bool shares_host_memory() const override { return true; }
+  void upload(const void* from, size_t size_bytes, std::byte* to) override {
+    std::memcpy(to, from, size_bytes);
+  }
+  const float* read_back(const float* from, size_t /*count*/) override { return from; }
+
   size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) const override {
     return quant_bytes(type, n_cols) * n_rows + kPadding;
   }
@@ -47,11 +53,10 @@ class FakeDevice final : public Device {
   }
   void set_input(const float*, uint32_t, uint32_t) override { refuse(); }
   void linear(std::span<const LinearPart>) override { refuse(); }
-  void rope(const RopeShape&, std::span<const uint32_t>, float*) override { refuse(); }
-  void store_kv(const KvLayer&, const StepRows&, const float*, const float*) override { refuse(); }
-  void attention(const KvLayer&, const StepRows&, const float*, uint32_t, float, float*) override {
-    refuse();
-  }
+  void begin_step(const StepRows&) override { refuse(); }
+  void rope(const RopeShape&, float*) override { refuse(); }
+  void store_kv(const KvLayer&, const float*, const float*) override { refuse(); }
+  void attention(const KvLayer&, const float*, uint32_t, float, float*) override { refuse(); }
   void swiglu(const float*, const float*, size_t, float*) override { refuse(); }
   void gather_rows(const float*, std::span<const uint32_t>, uint32_t, float*) override { refuse(); }
 

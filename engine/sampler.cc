@@ -106,7 +106,14 @@ Sample Sampler::sample(
     std::span<const float> logits,
     const SamplingParams& params,
     const SampleContext& context) {
-  best_or_throw(logits);
+  const uint32_t best = best_or_throw(logits);
+  const bool is_changed = !params.logit_bias.empty() || !context.banned.empty() ||
+                          params.repetition_penalty != 1.0 || params.frequency_penalty != 0 ||
+                          params.presence_penalty != 0;
+  if (!is_changed && params.temperature <= 0) {
+    if (!context.wants_logprob) return {.token = best, .logprob = 0, .top = {}};
+    return score(logits, best, context.n_top_logprobs);
+  }
   std::copy(logits.begin(), logits.end(), work_.begin());
   for (auto [token, bias] : params.logit_bias)
     work_[token] += bias;

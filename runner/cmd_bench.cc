@@ -17,6 +17,8 @@ struct SweepFigures {
   double decode_sweep_s = 0;  // mean
   uint64_t streamed_bytes = 0;
   double disk_share = 0;
+  double disk_rate = 0;   // bytes a second, measured at the start
+  double wait_share = 0;  // of all sweeps' time: computing stood still for want of weights
 };
 
 std::vector<uint32_t> parse_batches(const std::string& text) {
@@ -93,6 +95,8 @@ SweepFigures measure(
   EngineStats stats = engine->stats();
   figures.streamed_bytes = stats.stream.streamed_bytes;
   figures.disk_share = disk_share(stats);
+  figures.disk_rate = stats.stream.measured_disk_rate;
+  if (stats.step_s > 0) figures.wait_share = stats.stream.wait_s / stats.step_s;
   return figures;
 }
 
@@ -105,6 +109,8 @@ std::string figures_text(const SweepFigures& figures, bool json) {
     object.set("decode_sweep_s", figures.decode_sweep_s);
     object.set("streamed_bytes", figures.streamed_bytes);
     object.set("disk_share", figures.disk_share);
+    object.set("disk_rate", figures.disk_rate);
+    object.set("wait_share", figures.wait_share);
     return object.dump() + "\n";
   }
   std::string text = format(
@@ -112,8 +118,9 @@ std::string figures_text(const SweepFigures& figures, bool json) {
       figures.prefill_tokens_per_s, figures.decode_tokens_per_s);
   if (figures.streamed_bytes > 0) {
     text += format(
-        "  streamed {} ({:.0f}% of the disk)", size_text(figures.streamed_bytes),
-        100 * figures.disk_share);
+        "  streamed {} ({:.0f}% of the disk's {}/s), waited {:.0f}%",
+        size_text(figures.streamed_bytes), 100 * figures.disk_share,
+        size_text(static_cast<uint64_t>(figures.disk_rate)), 100 * figures.wait_share);
   }
   return text + "\n";
 }

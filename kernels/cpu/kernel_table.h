@@ -16,6 +16,7 @@ namespace nightsweep::cpu {
 // One packed panel applied to all rows of the input.
 struct PanelTask {
   const std::byte* panel = nullptr;
+  const std::byte* ahead = nullptr;  // as many bytes, fetched into the cache on the way
   const InputTiles* input = nullptr;
   const float* bias = nullptr;  // (n_outputs) or null
   float* out = nullptr;         // where output 0 of row 0 goes

@@ -4,6 +4,7 @@
   #include <emmintrin.h>
 #endif
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -92,6 +93,33 @@ std::byte* pack_units(
   return panel;
 }
 
+// Up to 16 bytes of each lane, transposed as a whole: one instruction a step in place of one a
+// byte. REQUIRES: 16 bytes may be read at each of the blocks, whatever n_units is.
+std::byte* pack_bytes(
+    const std::byte* const* blocks,  // (16)
+    uint32_t n_units,
+    std::byte* panel) {
+#if defined(__SSE2__)
+  // Four rounds of interleaving lane l with lane l + 8 bring byte u of every lane into row u.
+  __m128i rows[kLanes];
+  for (uint32_t lane = 0; lane < kLanes; ++lane)
+    rows[lane] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(blocks[lane]));
+  for (uint32_t round = 0; round < 4; ++round) {
+    __m128i mixed[kLanes];
+    for (uint32_t i = 0; i < kLanes / 2; ++i) {
+      mixed[2 * i] = _mm_unpacklo_epi8(rows[i], rows[i + kLanes / 2]);
+      mixed[2 * i + 1] = _mm_unpackhi_epi8(rows[i], rows[i + kLanes / 2]);
+    }
+    std::copy(mixed, mixed + kLanes, rows);
+  }
+  for (uint32_t unit = 0; unit < n_units; ++unit)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(panel + size_t{unit} * kLanes), rows[unit]);
+  return panel + size_t{n_units} * kLanes;
+#else
+  return pack_units<uint8_t>(blocks, n_units, panel);
+#endif
+}
+
 // Four words of four lanes at a time: twice as fast as word by word, which counts when weights
 // are packed as they stream by.
 std::byte* pack_words(
@@ -142,7 +170,7 @@ std::byte* pack_field(const Field& field, const std::byte* const* rows, std::byt
   if (field.transpose_bits) return pack_bits(blocks, panel);
   switch (field.unit_bytes) {
     case 1:
-      return pack_units<uint8_t>(blocks, field.n_units, panel);
+      return pack_bytes(blocks, field.n_units, panel);
     case 2:
       return pack_units<uint16_t>(blocks, field.n_units, panel);
     default:

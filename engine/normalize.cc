@@ -67,18 +67,32 @@ void order_marks(std::span<utf8proc_int32_t> code_points) {
   }
 }
 
-void append_nfc(std::string_view text, std::string& out) {
-  std::vector<utf8proc_int32_t> code_points = decompose(text);
-  order_marks(code_points);
+// Appends the composed form; `code_points` are spoilt.
+void append_composed(std::span<utf8proc_int32_t> code_points, std::string& out) {
   const utf8proc_ssize_t n = utf8proc_normalize_utf32(
       code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()),
       static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  if (n < 0) fail_normalizing(text.size(), n);
+  if (n < 0) fail_normalizing(code_points.size(), n);
   for (utf8proc_ssize_t i = 0; i < n; ++i) {
     utf8proc_uint8_t bytes[4] = {};
     const utf8proc_ssize_t length =
         utf8proc_encode_char(code_points[static_cast<size_t>(i)], bytes);
     out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
+  }
+}
+
+void append_nfc(std::string_view text, std::string& out) {
+  // Stands before the first trailing consonant of Hangul; the library takes it for one and swallows
+  // it. It composes with nothing, so each run between two of them can be composed alone.
+  constexpr utf8proc_int32_t kBeforeTrailing = 0x11A7;
+  std::vector<utf8proc_int32_t> code_points = decompose(text);
+  order_marks(code_points);
+  std::span<utf8proc_int32_t> rest(code_points);
+  while (!rest.empty()) {
+    const auto cut = std::find(rest.begin() + 1, rest.end(), kBeforeTrailing);
+    const auto n = static_cast<size_t>(cut - rest.begin());
+    append_composed(rest.first(n), out);
+    rest = rest.subspan(n);
   }
 }
 

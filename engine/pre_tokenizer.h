@@ -1,5 +1,4 @@
-// How byte-level BPE cuts a text into pieces before it merges: the rule that `tokenizer.ggml.pre`
-// names, with what else goes with that family.
+// Cuts a text into pieces, by one of the rules of pre_tokenizer_rules.h.
 #pragma once
 
 #include <memory>
@@ -8,22 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/pre_tokenizer_rules.h"
+
 namespace nightsweep {
-
-struct PreTokenizerRule {
-  std::vector<std::string_view> names;  // values of tokenizer.ggml.pre
-  // Applied in turn, each to the pieces that the one before has left.
-  std::vector<std::string_view> patterns;
-  bool normalizes_nfc = false;
-  // A piece that is a token as a whole is that token, whatever the merges say.
-  bool ignores_merges = false;
-  bool adds_bos = false;  // unless the file says otherwise
-};
-
-// Null when the name is not known.
-const PreTokenizerRule* find_pre_tokenizer_rule(std::string_view name);
-// "command-r, gpt-2, …": for messages.
-std::string known_pre_tokenizer_names();
 
 class PreTokenizer {
  public:
@@ -45,6 +31,7 @@ class PreTokenizer {
 
   const PreTokenizerRule& rule_;
   std::vector<std::unique_ptr<Pattern>> patterns_;
+  std::vector<std::unique_ptr<Pattern>> byte_patterns_;
 };
 
 }  // namespace nightsweep

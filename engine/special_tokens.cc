@@ -2,15 +2,53 @@
 
 #include <algorithm>
 
+#include "engine/utf8.h"
+
 namespace nightsweep {
+
+namespace {
+
+size_t blanks_at_begin(std::string_view text) {
+  size_t n = 0;
+  while (n < text.size()) {
+    const Utf8Unit unit = first_utf8_unit(text.substr(n));
+    if (!is_blank(text.substr(n, unit.n_bytes))) break;
+    n += unit.n_bytes;
+  }
+  return n;
+}
+
+size_t blanks_at_end(std::string_view text) {
+  size_t n = 0;
+  while (n < text.size()) {
+    // Blanks are one to three bytes long.
+    const std::string_view rest = text.substr(0, text.size() - n);
+    size_t length = 0;
+    for (size_t bytes = 1; bytes <= std::min<size_t>(3, rest.size()) && length == 0; ++bytes) {
+      if (is_blank(rest.substr(rest.size() - bytes))) length = bytes;
+    }
+    if (length == 0) break;
+    n += length;
+  }
+  return n;
+}
+
+}  // namespace
 
 SpecialTokens::SpecialTokens(const TokenData& data) {
   for (uint32_t id = 0; id < data.texts.size(); ++id) {
     const TokenType type = data.types[id];
     if (data.texts[id].empty()) continue;
     if (is_control_type(type) || type == TokenType::user_defined) {
-      entries_.push_back({data.texts[id], id, is_control_type(type)});
+      entries_.push_back({.text = data.texts[id], .id = id, .needs_trust = is_control_type(type)});
     }
+  }
+  const auto contains = [](const std::vector<uint32_t>& ids, uint32_t id) {
+    return std::ranges::find(ids, id) != ids.end();
+  };
+  for (Entry& entry : entries_) {
+    entry.strips_left = contains(data.strips_left, entry.id);
+    entry.strips_right = contains(data.strips_right, entry.id);
   }
   std::ranges::stable_sort(entries_, {}, &Entry::text);
   const auto same_text = [](const Entry& x, const Entry& y) { return x.text == y.text; };
@@ -60,7 +98,12 @@ SpecialTokens::find(std::string_view text, size_t from, const std::vector<Range>
       ++range;
     const bool is_trusted = range != trusted.end() && range->begin <= at;
     const Entry* entry = longest_at(text.substr(at), is_trusted ? range->end - at : 0);
-    if (entry != nullptr) return Match{at, at + entry->text.size(), entry->id};
+    if (entry == nullptr) continue;
+    size_t begin = at;
+    size_t end = at + entry->text.size();
+    if (entry->strips_left) begin -= blanks_at_end(text.substr(from, at - from));
+    if (entry->strips_right) end += blanks_at_begin(text.substr(end));
+    return Match{begin, end, entry->id};
   }
   return std::nullopt;
 }

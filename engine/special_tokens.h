@@ -17,13 +17,14 @@ class SpecialTokens {
  public:
   struct Match {
     size_t begin = 0;
-    size_t end = 0;
+    size_t end = 0;  // blanks that the token takes along included
     uint32_t id = 0;
   };
 
   explicit SpecialTokens(const TokenData& data);
 
-  // The leftmost match at or after `from`, the longest one there. User-defined tokens match
+  // The leftmost match at or after `from`, the longest one there. Blanks in front are taken along
+  // back to `from`. User-defined tokens match
   // anywhere; the others only within `trusted`: ranges [begin, end) of `text`, in order and apart.
   struct Range {
     size_t begin = 0;
@@ -37,6 +38,8 @@ class SpecialTokens {
     std::string text;
     uint32_t id = 0;
     bool needs_trust = false;
+    bool strips_left = false;
+    bool strips_right = false;
   };
   // Of entries_.
   struct Slice {

@@ -4,36 +4,10 @@
 #include <queue>
 
 #include "base/error.h"
+#include "engine/space_mark.h"
 #include "engine/utf8.h"
 
 namespace nightsweep {
-
-namespace {
-
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
-  std::string out;
-  out.reserve(text.size());
-  size_t begin = 0;
-  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from, begin)) {
-    out += text.substr(begin, at - begin);
-    out += to;
-    begin = at + from.size();
-  }
-  out += text.substr(begin);
-  return out;
-}
-
-// Where the first word of `text` ends: before a space mark that follows anything else.
-size_t first_word_end(std::string_view text) {
-  size_t begin = 0;
-  while (text.substr(begin).starts_with(kSpaceMark))
-    begin += kSpaceMark.size();
-  return std::min(text.find(kSpaceMark, begin), text.size());
-}
-
-}  // namespace
 
 // A run of bytes that is one symbol so far; taken when it has become part of the one before.
 struct ScoreMergeEncoder::Symbol {
@@ -81,15 +55,8 @@ ScoreMergeEncoder::ScoreMergeEncoder(const TokenData& data, bool adds_space_pref
     const std::string& text = texts_[id];
     switch (data.types[id]) {
       case TokenType::byte: {
-        const std::optional<uint8_t> byte = byte_of_token_text(text);
-        if (!byte) {
-          fail(
-              ErrorKind::model,
-              "{}: tokenizer.ggml.tokens: token {}: expected the text of a byte token, such as "
-              "<0x0A>, found '{}'",
-              data.source, id, text);
-        }
-        if (byte_tokens_[*byte] == kNoToken) byte_tokens_[*byte] = id;
+        const uint8_t byte = require_byte_of_token(data, id);
+        if (byte_tokens_[byte] == kNoToken) byte_tokens_[byte] = id;
         break;
       }
       case TokenType::normal:

@@ -3,11 +3,14 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace nightsweep {
 
 namespace {
 
+constexpr std::string_view kArchitecture = "general.architecture";
+constexpr std::string_view kHuggingFace = "tokenizer.huggingface.json";
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
 constexpr std::string_view kScores = "tokenizer.ggml.scores";
@@ -73,11 +76,53 @@ std::vector<TokenType> find_types(const GgufModel& model, size_t n_tokens) {
   return types;
 }
 
+// `added_tokens` of a tokenizer.json, which some files carry whole: [{"id", "lstrip", "rstrip"}].
+void read_strips_of_json(const GgufModel& model, const std::string& text, TokenData& data) {
+  Json root;
+  try {
+    root = Json::parse(text);
+  } catch (const JsonError& error) {
+    fail(
+        ErrorKind::model, "{}: {}: expected JSON, found an error at byte {}: {}", model.name(),
+        kHuggingFace, error.offset(), error.what());
+  }
+  const Json* added = root.find("added_tokens");
+  if (added == nullptr || !added->is_array()) return;
+  for (const Json& token : added->as_array()) {
+    const Json* id_value = token.find("id");
+    int64_t id = -1;
+    if (id_value == nullptr || !id_value->to_integer(id)) continue;
+    if (id < 0 || static_cast<uint64_t>(id) >= data.texts.size()) continue;
+    const auto is_set = [&](const char* key) {
+      const Json* flag = token.find(key);
+      return flag != nullptr && flag->is_bool() && flag->as_bool();
+    };
+    if (is_set("lstrip")) data.strips_left.push_back(static_cast<uint32_t>(id));
+    if (is_set("rstrip")) data.strips_right.push_back(static_cast<uint32_t>(id));
+  }
+}
+
+// GGUF has no key of its own for it: a tokenizer.json in the file tells, or the family. Phi-3 marks
+// its control tokens so, but for these.
+void read_strips(const GgufModel& model, TokenData& data) {
+  if (const std::string* text = model.find_string(kHuggingFace)) {
+    read_strips_of_json(model, *text, data);
+    return;
+  }
+  if (data.architecture != "phi3" || data.model != "llama" || data.types.empty()) return;
+  for (uint32_t id = 0; id < data.texts.size(); ++id) {
+    const std::string& token = data.texts[id];
+    const bool keeps_blanks = token == "<s>" || token == "<unk>" || token == "<|endoftext|>";
+    if (data.types[id] == TokenType::control && !keeps_blanks) data.strips_right.push_back(id);
+  }
+}
+
 }  // namespace
 
 TokenData read_token_data(const GgufModel& model) {
   TokenData data;
   data.source = model.name();
+  if (const std::string* name = model.find_string(kArchitecture)) data.architecture = *name;
   data.model = model.require_string("tokenizer.ggml.model");
   if (const std::string* pre = model.find_string("tokenizer.ggml.pre")) data.pre = *pre;
   data.texts = find_strings(model, kTokens);
@@ -93,6 +138,7 @@ TokenData read_token_data(const GgufModel& model) {
   data.adds_bos = model.find_bool("tokenizer.ggml.add_bos_token");
   data.adds_eos = model.find_bool("tokenizer.ggml.add_eos_token");
   data.adds_space_prefix = model.find_bool("tokenizer.ggml.add_space_prefix");
+  read_strips(model, data);
   return data;
 }
 
@@ -109,6 +155,16 @@ std::optional<uint8_t> byte_of_token_text(std::string_view text) {
     }
   }
   return static_cast<uint8_t>(value);
+}
+
+uint8_t require_byte_of_token(const TokenData& data, size_t id) {
+  const std::optional<uint8_t> byte = byte_of_token_text(data.texts[id]);
+  if (byte) return *byte;
+  fail(
+      ErrorKind::model,
+      "{}: tokenizer.ggml.tokens: token {}: expected the text of a byte token, such as <0x0A>, "
+      "found '{}'",
+      data.source, id, data.texts[id]);
 }
 
 }  // namespace nightsweep

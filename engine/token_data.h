@@ -28,12 +28,17 @@ constexpr bool is_control_type(TokenType type) {
 
 struct TokenData {
   std::string source;              // how messages about it begin: the file's name
+  std::string architecture;        // general.architecture; may be empty
   std::string model;               // tokenizer.ggml.model
   std::optional<std::string> pre;  // tokenizer.ggml.pre
   std::vector<std::string> texts;
   std::vector<TokenType> types;     // one a token
   std::vector<float> scores;        // one a token, or none
   std::vector<std::string> merges;  // "left right", best first
+
+  // Tokens whose match takes the blanks beside it along: those in front, those behind.
+  std::vector<uint32_t> strips_left;
+  std::vector<uint32_t> strips_right;
 
   std::optional<uint64_t> bos;
   std::optional<uint64_t> eos;
@@ -54,5 +59,7 @@ TokenData read_token_data(const GgufModel& model);
 
 // `<0x0A>` gives 10; nothing else is the text of a byte token.
 std::optional<uint8_t> byte_of_token_text(std::string_view text);
+// Of a token whose type is byte; throws Error(model), which names the token, for another text.
+uint8_t require_byte_of_token(const TokenData& data, size_t id);
 
 }  // namespace nightsweep

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/bpe.h"
+#include "engine/character_bpe.h"
 #include "engine/pre_tokenizer.h"
 #include "engine/spm.h"
 
@@ -44,7 +45,7 @@ void fill_in_types(TokenData& data) {
   const auto mark = [&](uint64_t id, TokenType type) {
     if (id < data.types.size()) data.types[id] = type;
   };
-  if (data.model == "llama") {
+  if (data.model != "gpt2") {
     for (size_t id = 0; id < data.texts.size(); ++id) {
       if (byte_of_token_text(data.texts[id])) data.types[id] = TokenType::byte;
     }
@@ -58,6 +59,14 @@ void fill_in_types(TokenData& data) {
   }
 }
 
+void refuse_space_prefix(const TokenData& data) {
+  if (!data.adds_space_prefix.value_or(false)) return;
+  fail(
+      ErrorKind::model,
+      "{}: tokenizer.ggml.add_space_prefix: expected false for a '{}' tokenizer, found true",
+      data.source, data.model);
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::from_gguf(const GgufModel& model) {
@@ -65,11 +74,11 @@ std::unique_ptr<Tokenizer> Tokenizer::from_gguf(const GgufModel& model) {
 }
 
 Tokenizer::Tokenizer(TokenData data) {
-  if (data.model != "gpt2" && data.model != "llama") {
+  if (data.model != "gpt2" && data.model != "llama" && data.model != "gemma4") {
     fail(
         ErrorKind::model,
-        "{}: tokenizer.ggml.model: expected a known kind (gpt2, llama), found '{}'", data.source,
-        data.model);
+        "{}: tokenizer.ggml.model: expected a known kind (gemma4, gpt2, llama), found '{}'",
+        data.source, data.model);
   }
   if (data.texts.empty()) {
     fail(ErrorKind::model, "{}: tokenizer.ggml.tokens: expected tokens, found none", data.source);
@@ -82,10 +91,12 @@ Tokenizer::Tokenizer(TokenData data) {
   }
   fill_in_types(data);
   set_up_special_ids(data);
-  if (data.model == "gpt2") {
-    set_up_bpe(data);
-  } else {
+  if (data.model == "llama") {
     set_up_spm(data);
+  } else if (data.model == "gemma4" || data.pre == "gemma4") {
+    set_up_character_bpe(data);
+  } else {
+    set_up_bpe(data);
   }
   if (adds_bos_ && bos_ < 0) {
     fail(
@@ -109,12 +120,13 @@ Tokenizer::Tokenizer(TokenData data) {
 void Tokenizer::set_up_bpe(const TokenData& data) {
   std::string name = data.pre.value_or("default");
   if (name == "default") {
+    const std::string_view family = pre_tokenizer_of_architecture(data.architecture);
+    name = family.empty() ? "gpt-2" : family;
     log_warning(
         "{}: tokenizer.ggml.pre does not say how this model cuts text into pieces: taking the rule "
-        "gpt-2, which may give OTHER TOKENS than the model was trained on; convert the model again "
+        "{}{}, which may give OTHER TOKENS than the model was trained on; convert the model again "
         "with a current converter",
-        data.source);
-    name = "gpt-2";
+        data.source, name, family.empty() ? "" : ", after general.architecture");
   }
   const PreTokenizerRule* rule = find_pre_tokenizer_rule(name);
   if (rule == nullptr) {
@@ -125,13 +137,23 @@ void Tokenizer::set_up_bpe(const TokenData& data) {
   adds_bos_ = data.adds_bos.value_or(rule->adds_bos);
   adds_eos_ = data.adds_eos.value_or(false);
   description_ = "gpt2/" + name;
-  if (data.adds_space_prefix.value_or(false)) {
+  refuse_space_prefix(data);
+  encoder_ = std::make_unique<BytePairEncoder>(data, *rule);
+}
+
+void Tokenizer::set_up_character_bpe(const TokenData& data) {
+  const std::string name = data.pre.value_or("default");
+  if (name != "default" && name != "gemma4") {
     fail(
         ErrorKind::model,
-        "{}: tokenizer.ggml.add_space_prefix: expected false for a 'gpt2' tokenizer, found true",
-        data.source);
+        "{}: tokenizer.ggml.pre: expected gemma4 for a 'gemma4' tokenizer, found '{}'", data.source,
+        name);
   }
-  encoder_ = std::make_unique<BytePairEncoder>(data, *rule);
+  adds_bos_ = data.adds_bos.value_or(true);
+  adds_eos_ = data.adds_eos.value_or(false);
+  description_ = "gemma4/" + name;
+  refuse_space_prefix(data);
+  encoder_ = std::make_unique<CharacterPairEncoder>(data);
 }
 
 void Tokenizer::set_up_spm(TokenData& data) {

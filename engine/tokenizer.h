@@ -1,8 +1,8 @@
 // Text to token ids and back, as the model file says.
 //
-// Kinds: byte-level BPE (`gpt2`) with the pre-tokenizer that `tokenizer.ggml.pre` names, and
-// SentencePiece BPE by score (`llama`). A kind or a pre-tokenizer that is not known is refused by
-// name, never guessed.
+// Kinds: byte-level BPE (`gpt2`) with the pre-tokenizer that `tokenizer.ggml.pre` names, BPE over
+// characters (`gemma4`), and SentencePiece BPE by score (`llama`). A kind or a pre-tokenizer that
+// is not known is refused by name, never guessed.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +64,7 @@ class Tokenizer {
 
  private:
   void set_up_bpe(const TokenData& data);
+  void set_up_character_bpe(const TokenData& data);
   void set_up_spm(TokenData& data);
   void set_up_special_ids(const TokenData& data);
   void set_up_end_of_generation(const TokenData& data);

@@ -70,6 +70,41 @@ size_t valid_utf8_prefix(std::string_view text) {
   return n;
 }
 
+bool is_blank(std::string_view character) {
+  // All of Unicode's White_Space.
+  static constexpr std::string_view kBlanks[] = {
+      " ",
+      "\t",
+      "\n",
+      "\v",
+      "\f",
+      "\r",
+      "\xC2\x85",
+      "\xC2\xA0",
+      "\xE1\x9A\x80",
+      "\xE2\x80\x80",
+      "\xE2\x80\x81",
+      "\xE2\x80\x82",
+      "\xE2\x80\x83",
+      "\xE2\x80\x84",
+      "\xE2\x80\x85",
+      "\xE2\x80\x86",
+      "\xE2\x80\x87",
+      "\xE2\x80\x88",
+      "\xE2\x80\x89",
+      "\xE2\x80\x8A",
+      "\xE2\x80\xA8",
+      "\xE2\x80\xA9",
+      "\xE2\x80\xAF",
+      "\xE2\x81\x9F",
+      "\xE3\x80\x80",
+  };
+  for (std::string_view blank : kBlanks) {
+    if (character == blank) return true;
+  }
+  return false;
+}
+
 bool is_ascii(std::string_view text) {
   return ascii_prefix(text) == text.size();
 }

@@ -27,6 +27,9 @@ Utf8Unit first_utf8_unit(std::string_view text);
 // Bytes at the front of `text` that are well-formed.
 size_t valid_utf8_prefix(std::string_view text);
 
+// Whether `character` is one whole character that Unicode calls white space.
+bool is_blank(std::string_view character);
+
 // Whether every byte is below 0x80.
 bool is_ascii(std::string_view text);
 

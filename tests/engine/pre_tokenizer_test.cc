@@ -22,9 +22,12 @@ std::string split(std::string_view name, std::string_view text) {
 }
 
 const char* const kAllRules[] = {
-    "llama-bpe", "llama3",           "llama-v3", "falcon3", "pixtral", "glm4",       "chatglm-bpe",
-    "qwen2",     "deepseek-r1-qwen", "qwen35",   "gpt-2",   "smollm",  "starcoder",  "refact",
-    "command-r", "tekken",           "gpt-4o",   "o200k",   "llama4",  "deepseek-v3"};
+    "llama-bpe", "llama3",      "llama-v3",     "falcon3",          "pixtral",
+    "glm4",      "chatglm-bpe", "qwen2",        "deepseek-r1-qwen", "qwen35",
+    "gpt-2",     "smollm",      "starcoder",    "refact",           "command-r",
+    "tekken",    "gpt-4o",      "o200k",        "llama4",           "deepseek-v3",
+    "dbrx",      "smaug-bpe",   "phi-2",        "gpt-neox",         "mpt",
+    "olmo",      "falcon",      "deepseek-llm", "deepseek-coder"};
 
 TEST(PreTokenizer, knows_its_names_and_no_others) {
   const std::string list = known_pre_tokenizer_names();
@@ -73,6 +76,33 @@ TEST(PreTokenizer, deepseek_v3_takes_chinese_and_kana_apart) {
       split("deepseek-v3", "a\u4E2D\u6587\u3042!foo 12345"), "a|\u4E2D\u6587\u3042|!foo| |123|45");
 }
 
+TEST(PreTokenizer, deepseek_llm_takes_letters_punctuation_and_cjk_apart) {
+  EXPECT_EQ(
+      split("deepseek-llm", "Hi, it's 12 \u4E2D\u6587!\n\n  x  "),
+      "Hi|,| it|'|s| |1|2| |\u4E2D\u6587|!|\n|\n| | x|  ");
+}
+
+TEST(PreTokenizer, deepseek_coder_takes_any_letters_and_any_punctuation) {
+  EXPECT_EQ(
+      split("deepseek-coder", "Hi, \u05D0\u05D1 a+b\u3002 12\r\n"),
+      "Hi|,| \u05D0\u05D1| a|+|b|\u3002| |1|2|\r|\n");
+}
+
+TEST(PreTokenizer, falcon_cuts_punctuation_first_and_digits_of_bytes_last) {
+  EXPECT_EQ(
+      split("falcon", "a$b ?! it's 12345 x2\n\n y"), "a|$|b| |?!| it|'|s| |123|45| x|2|\n\n| y");
+  // The second byte of U+00B2 is written as a character that is a number.
+  EXPECT_EQ(split("falcon", "\u00B2"), "\xC2|\xB2");
+}
+
+TEST(PreTokenizer, architectures_with_a_family_of_their_own_name_its_rule) {
+  for (const char* name :
+       {"gptneox", "mpt", "falcon", "starcoder", "starcoder2", "refact", "command-r"}) {
+    EXPECT_NE(find_pre_tokenizer_rule(pre_tokenizer_of_architecture(name)), nullptr) << name;
+  }
+  EXPECT_EQ(pre_tokenizer_of_architecture("llama"), "");
+}
+
 TEST(PreTokenizer, white_space_is_that_of_unicode) {
   EXPECT_EQ(split("gpt-2", "a\u0085\u2003\u3000b"), "a|\u0085\u2003|\u3000|b");
   EXPECT_EQ(split("gpt-2", "a\u180E\u200Bb"), "a|\u180E\u200B|b");  // neither of them is
@@ -112,10 +142,11 @@ TEST(PreTokenizer, pieces_joined_are_the_text_whatever_it_is) {
 
 TEST(Normalize, composes_orders_and_keeps_what_is_not_text) {
   EXPECT_EQ(normalize_nfc("e\u0301"), "\u00E9");
-  EXPECT_EQ(normalize_nfc("a\u0301\u0323"), "\u1EA1\u0301");  // dot below goes first
-  EXPECT_EQ(normalize_nfc("\u1100\u1161\u11A8"), "\uAC01");   // Hangul
-  EXPECT_EQ(normalize_nfc("\u212B\u2126"), "\u00C5\u03A9");   // singletons
-  EXPECT_EQ(normalize_nfc("\u0958"), "\u0915\u093C");         // excluded from composition
+  EXPECT_EQ(normalize_nfc("a\u0301\u0323"), "\u1EA1\u0301");               // dot below goes first
+  EXPECT_EQ(normalize_nfc("\u1100\u1161\u11A8"), "\uAC01");                // Hangul
+  EXPECT_EQ(normalize_nfc("\uC5B4\u11A7\u11A7x"), "\uC5B4\u11A7\u11A7x");  // no consonant
+  EXPECT_EQ(normalize_nfc("\u212B\u2126"), "\u00C5\u03A9");                // singletons
+  EXPECT_EQ(normalize_nfc("\u0958"), "\u0915\u093C");  // excluded from composition
   EXPECT_EQ(normalize_nfc("a\xFF\u0301\xE2"), "a\xFF\u0301\xE2");
   EXPECT_EQ(normalize_nfc(""), "");
 }

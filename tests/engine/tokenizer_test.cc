@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "support/gguf_writer.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_model.h"
@@ -227,6 +228,92 @@ TEST(SpecialTokens, thousands_of_them_are_found) {
       (Ids{first + 5999, first, ab, first + 17, d}));
 }
 
+TEST(SpecialTokens, blanks_go_along_where_the_file_says) {
+  TokenData data = bpe_data();
+  data.strips_left = {tool};
+  data.strips_right = {end, tool};
+  const Tokenizer tokenizer(data);
+  EXPECT_EQ(tokenizer.encode("a \n<tool>\u2003 b", false, false), (Ids{a, tool, b}));
+  EXPECT_EQ(tokenizer.encode(" <|end|> \n a", false, true), (Ids{space, end, a}));
+  // What one token has taken is not there for the next.
+  EXPECT_EQ(tokenizer.encode("<|end|> <tool> <|start|>", false, true), (Ids{end, tool, start}));
+  EXPECT_EQ(tokenizer.encode("<|start|> <tool>", false, true), (Ids{start, tool}));
+  // A control token that is not meant takes nothing along: "nd" has d alone.
+  EXPECT_EQ(tokenizer.encode("<|end|> a", false, false), (Ids{d, space, a}));
+}
+
+TEST(Tokenizer, without_a_rule_the_architecture_tells_the_family) {
+  TokenData data = bpe_data();
+  data.pre.reset();
+  EXPECT_EQ(Tokenizer(data).description(), "gpt2/gpt-2");
+  data.architecture = "gptneox";
+  EXPECT_EQ(Tokenizer(data).description(), "gpt2/gpt-neox");
+  EXPECT_EQ(Tokenizer(data).encode("e\u0301", false, false), (Ids{e_acute}));
+}
+
+// Gemma 4: characters, U+2581 for the space, byte tokens.
+TokenData gemma_data() {
+  TokenData data;
+  data.source = "tiny.gguf";
+  data.model = "gemma4";
+  data.texts = {"<pad>", "<eos>", "<bos>",    "a",    "b",      "\u2581", "\u00E9",
+                "\n",    "ab",    "\u2581ab", "\n\n", "\n\n\n", "<b>"};
+  data.types.assign(data.texts.size(), TokenType::normal);
+  data.types[0] = data.types[1] = data.types[2] = TokenType::control;
+  data.types[12] = TokenType::user_defined;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    data.texts.push_back(format("<0x{:02X}>", byte));
+    data.types.push_back(TokenType::byte);
+  }
+  data.merges = {"a b", "\u2581 ab", "\n \n"};
+  data.bos = 2;
+  data.eos = 1;
+  return data;
+}
+
+TEST(CharacterPairTokenizer, merges_characters_and_falls_back_to_bytes) {
+  const Tokenizer tokenizer(gemma_data());
+  EXPECT_EQ(tokenizer.description(), "gemma4/default");
+  EXPECT_EQ(tokenizer.encode("ab ab", true, false), (Ids{2, 8, 9}));  // no space in front
+  EXPECT_EQ(tokenizer.encode("a\u00E9 ", false, false), (Ids{3, 6, 5}));
+  constexpr uint32_t kFirstByte = 13;
+  EXPECT_EQ(tokenizer.encode("\u00DF", false, false), (Ids{kFirstByte + 0xC3, kFirstByte + 0x9F}));
+  EXPECT_EQ(tokenizer.encode("\xFF", false, false), (Ids{kFirstByte + 0xFF}));
+  EXPECT_EQ(tokenizer.encode("<b>ab<eos>", false, true), (Ids{12, 8, 1}));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(" ab\u00DF\n", true, false), true), " ab\u00DF\n");
+}
+
+TEST(CharacterPairTokenizer, a_run_of_line_feeds_that_is_a_token_is_that_token) {
+  const Tokenizer tokenizer(gemma_data());
+  // No merge leads to three.
+  EXPECT_EQ(tokenizer.encode("a\n\n\nb", false, false), (Ids{3, 11, 4}));
+  EXPECT_EQ(tokenizer.encode("\n\n\n\n", false, false), (Ids{10, 10}));
+}
+
+TEST(CharacterPairTokenizer, merges_across_words_and_lines_are_made_where_the_file_has_them) {
+  TokenData data = gemma_data();
+  data.texts.insert(data.texts.end(), {"b\u2581", "\na"});
+  data.types.resize(data.texts.size(), TokenType::normal);
+  data.merges.insert(data.merges.begin(), {"b \u2581", "\n a"});
+  const auto first = static_cast<uint32_t>(data.texts.size()) - 2;
+  EXPECT_EQ(Tokenizer(data).encode("ab ab\na", false, false), (Ids{3, first, 8, first + 1}));
+}
+
+TEST(CharacterPairTokenizer, refuses_what_makes_no_sense_for_it) {
+  TokenData data = gemma_data();
+  data.merges.clear();
+  EXPECT_NE(error_of(data).find("tokenizer.ggml.merges"), std::string::npos);
+  data = gemma_data();
+  data.texts[13] = "<0x0>";
+  EXPECT_NE(error_of(data).find("token 13: expected the text of a byte token"), std::string::npos);
+  data = gemma_data();
+  data.pre = "llama-bpe";
+  EXPECT_NE(error_of(data).find("expected gemma4"), std::string::npos);
+  data = gemma_data();
+  data.adds_space_prefix = true;
+  EXPECT_NE(error_of(data).find("tokenizer.ggml.add_space_prefix"), std::string::npos);
+}
+
 TEST(Tokenizer, adds_bos_and_eos_where_the_file_says_and_never_bos_twice) {
   TokenData data = bpe_data();
   EXPECT_EQ(Tokenizer(data).encode("a", true, false), (Ids{a}));
@@ -274,7 +361,7 @@ TEST(Tokenizer, refuses_what_it_does_not_know_by_name) {
   data.model = "bert";
   EXPECT_NE(
       error_of(data).find(
-          "tokenizer.ggml.model: expected a known kind (gpt2, llama), found 'bert'"),
+          "tokenizer.ggml.model: expected a known kind (gemma4, gpt2, llama), found 'bert'"),
       std::string::npos);
   data = bpe_data();
   data.pre = "klingon";
@@ -370,6 +457,25 @@ TEST(Tokenizer, is_read_from_a_model_file) {
   EXPECT_NE(
       error_with(GgufWriter(sound).remove_key("tokenizer.ggml.model")).find("tokenizer.ggml.model"),
       std::string::npos);
+}
+
+TEST(Tokenizer, tokens_that_take_blanks_along_are_named_by_tokenizer_json_or_the_family) {
+  const TemporaryFolder folder;
+  const auto data_of = [&](GgufWriter writer) {
+    writer.write(folder.path("m.gguf"));
+    return read_token_data(GgufModel::open(folder.path("m.gguf")));
+  };
+  const GgufWriter sound = make_tiny_llama(TinyModelOptions());
+  EXPECT_TRUE(data_of(sound).strips_right.empty());
+  const TokenData told = data_of(GgufWriter(sound).set_string(
+      "tokenizer.huggingface.json",
+      R"({"added_tokens":[{"id":2,"lstrip":true,"rstrip":false},{"id":5,"rstrip":true},{"id":999,"lstrip":true}]})"));
+  EXPECT_EQ(told.strips_left, (Ids{2}));
+  EXPECT_EQ(told.strips_right, (Ids{5}));
+  EXPECT_THROW(data_of(GgufWriter(sound).set_string("tokenizer.huggingface.json", "{")), Error);
+  // Of the tiny model's control tokens <s> and </s> Phi-3 marks the latter.
+  const TokenData phi = data_of(GgufWriter(sound).set_string("general.architecture", "phi3"));
+  EXPECT_EQ(phi.strips_right, (Ids{2}));
 }
 
 // <unk> <s> </s>, byte tokens for 'x' and the bytes of é, then pieces with U+2581 for the space.

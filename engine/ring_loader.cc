@@ -196,4 +196,25 @@ RingLoader::Stats RingLoader::stats() const {
   return stats_;
 }
 
+double measure_disk_rate(
+    FileReader& reader,
+    std::span<std::byte> ring,
+    const std::vector<const WeightSlice*>& sequence,
+    double bytes_per_s) {
+  using Clock = std::chrono::steady_clock;
+  constexpr uint64_t kProbeBytes = 128 << 20;
+  constexpr auto kProbeTime = std::chrono::milliseconds(300);
+  const Clock::time_point begin = Clock::now();
+  RingLoader loader(reader, ring, sequence, false, bytes_per_s);
+  uint64_t n_bytes = 0;
+  Clock::duration time{};
+  for (uint32_t i = 0; i < sequence.size() && n_bytes < kProbeBytes && time < kProbeTime; ++i) {
+    loader.acquire(i);
+    loader.release(i);
+    n_bytes += sequence[i]->size_bytes;
+    time = Clock::now() - begin;
+  }
+  return static_cast<double>(n_bytes) / std::chrono::duration<double>(time).count();
+}
+
 }  // namespace nightsweep

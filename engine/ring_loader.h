@@ -124,4 +124,15 @@ class RingLoader {
   std::thread thread_;
 };
 
+// Bytes a second of the same reads as in a sweep, with nobody computing, in a fraction of a second.
+double measure_disk_rate(
+    FileReader& reader,
+    std::span<std::byte> ring,
+    const std::vector<const WeightSlice*>& sequence,
+    double bytes_per_s);
+
+// Reads of ReadQueue::kPieceBytes in flight. Four saturate the disks we measured; the rest hides
+// the time in which a busy machine does not run the loader.
+inline constexpr uint32_t kReadsInFlight = 8;
+
 }  // namespace nightsweep

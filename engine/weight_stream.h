@@ -25,8 +25,12 @@ namespace nightsweep {
 
 struct StreamOptions {
   uint64_t resident_bytes = 0;  // for packed resident slices; at least packed_bytes(): all
-  uint64_t ring_bytes = 0;      // at least min_ring_bytes(), unless all is resident
-  double disk_rate = 0;         // throttle in bytes a second; 0: none
+  uint64_t ring_bytes = 0;      // in the device's memory; at least min_ring_bytes() if any streams
+  // Only where the device's memory is not the host's: for slices that stay in the host's memory,
+  // as they are in the file, and the ring through which the others pass from the disk.
+  uint64_t host_bytes = 0;
+  double disk_rate = 0;  // throttle in bytes a second; 0: none
+  double link_rate = 0;  // the same of the way into the device's memory
   // "auto", "uring" (io_uring with O_DIRECT) or "pread" (threads); auto says aloud when it falls
   // back, and a forced one that does not work is Error(device).
   std::string source = "auto";
@@ -35,10 +39,13 @@ struct StreamOptions {
 struct StreamStats {
   uint64_t resident_bytes = 0;  // packed, in memory
   uint64_t streamed_bytes = 0;  // read through the ring so far, reading ahead included
+  uint64_t host_bytes = 0;      // kept in the host's memory
+  uint64_t copied_bytes = 0;    // from the host's memory into the device's so far
   uint64_t sweeps = 0;
   double wait_s = 0;              // time acquire() spent waiting for the disk
   double read_busy_s = 0;         // time in which at least one read was in flight
   double measured_disk_rate = 0;  // bytes a second, measured at the start; 0: not measured
+  double measured_link_rate = 0;
   std::string source;  // "io_uring O_DIRECT", "pread O_DIRECT", "pread buffered", "resident"
 };
 

@@ -105,6 +105,15 @@ class DeviceMemory {
   float* floats() { return reinterpret_cast<float*>(data()); }
 };
 
+// A place in one of the device's queues of work.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+};
+
+// Operators run in order, and copies of weights in an order of their own, beside them.
+enum class WorkQueue { operators, copies };
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -181,8 +190,24 @@ class Device {
   virtual void
   gather_rows(const float* x, std::span<const uint32_t> rows, uint32_t dim, float* out) = 0;
 
-  // Waits for all that was queued.
+  // Waits for all operators that were queued.
   virtual void synchronize() = 0;
+
+  // WEIGHTS THAT STREAM. These may be called by one other thread beside the one of the operators.
+  // A device that shares the host's memory has done each when it returns.
+  //
+  // Copies from memory of allocate_host(), which must stay until an event recorded behind it has
+  // passed, into the device's memory.
+  virtual void queue_copy(const std::byte* from, size_t size_bytes, std::byte* to);
+  virtual std::unique_ptr<DeviceEvent> make_event();
+  // The event passes when all that this queue holds now has been done.
+  virtual void record(DeviceEvent& event, WorkQueue queue);
+  // What this queue is given from now on begins after the event has passed. An event that was never
+  // recorded has passed: whoever needs the order must know that record() has been called.
+  virtual void hold_back(WorkQueue queue, const DeviceEvent& event);
+  virtual void wait(const DeviceEvent& event);
+  // pack(), from file layout in the device's own memory; an operator like the others.
+  virtual void repack(const MatrixView& file, std::byte* packed);
 
   // Operators that always come together, with the bits of their parts; a device may do them in
   // one pass. What stands between the parts (`normed`, `gated`, k) is undefined afterwards.

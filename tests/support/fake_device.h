@@ -13,7 +13,7 @@ namespace nightsweep {
 
 // pack() writes every byte xor kPackMark and a few bytes of padding behind each matrix, so packed
 // weights cannot be taken for the file's, nor the file's for packed ones.
-class FakeDevice final : public Device {
+class FakeDevice : public Device {
  public:
   static constexpr std::byte kPackMark{0x5A};
   static constexpr size_t kPadding = 24;

@@ -1,0 +1,112 @@
+// DeviceRing: a thread that copies slices from the host's memory into a ring of bytes in the
+// device's, in the order of the sweep, as far ahead as the ring has room.
+//
+// The waits, and who sees to them (see Device for the queues):
+//   a copy overwrites ring bytes      after the last operator that reads them: the copies are held
+//                                     back by the event that release() has recorded
+//   an operator reads ring bytes      after all copies into them: acquire() holds the operators
+//                                     back by the event recorded behind the copies
+//   either is queued                  after the matching record() was called: a mutex, since
+//                                     waiting for an event that was never recorded passes at once
+//   host memory is read into again    after the copy out of it: the thread waits for the event
+//                                     before it releases the slice to HostTiers
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "engine/host_tiers.h"
+#include "engine/read_queue.h"
+#include "engine/ring_loader.h"
+#include "engine/weights.h"
+#include "kernels/device.h"
+
+namespace nightsweep {
+
+// acquire() and release() are called by the thread of the operators.
+class DeviceRing {
+ public:
+  struct Stats {
+    uint64_t copied_bytes = 0;
+    double wait_s = 0;  // of acquire()
+  };
+
+  // `ring`: the device's memory, at least twice the largest slice. All must outlive it.
+  // bytes_per_s: a throttle; 0: none.
+  DeviceRing(
+      Device& device,
+      HostTiers& host,
+      const std::vector<const WeightSlice*>& slices,
+      std::span<std::byte> ring,
+      double bytes_per_s);
+  // Waits for the copies in flight.
+  ~DeviceRing();
+  DeviceRing(const DeviceRing&) = delete;
+  DeviceRing& operator=(const DeviceRing&) = delete;
+
+  // The first byte of each extent, in the device's memory; operators queued from now on may read
+  // them. Throws what has stopped the thread.
+  // REQUIRES: indices come in order, again and again.
+  const std::vector<std::byte*>& acquire(uint32_t index);
+  // Operators queued from now on do not read it any more.
+  void release(uint32_t index);
+
+  Stats stats() const;
+  // Ring bytes that a slice takes.
+  static uint64_t bytes_of(const WeightSlice& slice);
+
+ private:
+  enum class State { absent, copying, filled, leased };
+  struct Element {
+    const WeightSlice* slice = nullptr;
+    uint64_t ring_bytes = 0;
+    State state = State::absent;
+    uint64_t begin = 0;  // position in the ring
+    std::vector<std::byte*> extents;
+    std::unique_ptr<DeviceEvent> filled;
+    std::unique_ptr<DeviceEvent> used;
+  };
+  // Ring bytes that were given back, and by whom.
+  struct Freed {
+    uint64_t begin = 0;
+    uint32_t index = 0;
+  };
+
+  void run();
+  bool can_place_next() const;
+  const DeviceEvent* place_next();
+  void copy(uint32_t index);
+  void end_host_leases(size_t most);
+
+  Device& device_;
+  HostTiers& host_;
+  const std::span<std::byte> ring_;
+  RateLimit rate_;
+  std::deque<uint32_t> host_leases_;  // the thread's own; oldest first
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::condition_variable element_is_filled_;  // or error_ is set
+  std::condition_variable space_is_free_;      // or is_stopping_ is set
+  std::vector<Element> elements_;
+  std::deque<uint32_t> in_ring_;  // elements that hold space, oldest first
+  std::deque<Freed> freed_;       // oldest first
+  RingSpace space_;
+  uint32_t next_to_place_ = 0;
+  uint32_t next_to_acquire_ = 0;
+  bool is_stopping_ = false;
+  std::exception_ptr error_;
+  Stats stats_;
+
+  std::thread thread_;
+};
+
+}  // namespace nightsweep

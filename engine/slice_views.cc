@@ -1,0 +1,32 @@
+#include "engine/slice_views.h"
+
+#include "engine/file_reader.h"
+
+namespace nightsweep {
+
+namespace {
+
+// A cache line of the CPU, and the widest loads of a GPU.
+constexpr uint64_t kAlignment = 64;
+
+}  // namespace
+
+MatrixView view_of(const WeightExtent& extent, const std::byte* data) {
+  return {
+      static_cast<QuantType>(extent.tensor->ggml_type), WeightLayout::file, extent.n_rows,
+      static_cast<uint32_t>(extent.tensor->dims[0]), data};
+}
+
+uint64_t packed_extent_bytes(const WeightExtent& extent, const Device& device) {
+  const MatrixView view = view_of(extent, nullptr);
+  return align_up(device.packed_bytes(view.type, view.n_rows, view.n_cols), kAlignment);
+}
+
+uint64_t packed_slice_bytes(const WeightSlice& slice, const Device& device) {
+  uint64_t total = 0;
+  for (const WeightExtent& extent : slice.extents)
+    total += packed_extent_bytes(extent, device);
+  return total;
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,19 @@
+// The extents of a slice as matrices, and what they take packed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/weights.h"
+#include "kernels/device.h"
+
+namespace nightsweep {
+
+// One extent as a matrix in file layout; `data` is its first byte.
+MatrixView view_of(const WeightExtent& extent, const std::byte* data);
+
+// Packed, each extent on cache lines of its own.
+uint64_t packed_extent_bytes(const WeightExtent& extent, const Device& device);
+uint64_t packed_slice_bytes(const WeightSlice& slice, const Device& device);
+
+}  // namespace nightsweep

@@ -5,6 +5,7 @@
 #include "runner/command.h"
 #include "runner/model_source.h"
 #include "runner/output.h"
+#include "runner/text_bench.h"
 
 namespace nightsweep {
 
@@ -127,10 +128,14 @@ std::string figures_text(const SweepFigures& figures, bool json) {
 
 int bench(const Invocation& invocation) {
   const Arguments& arguments = invocation.arguments;
-  if (arguments.operands().front() != "sweep") {
+  const std::string& what = arguments.operands().front();
+  if (what == "tokenize") return bench_tokenize(arguments);
+  if (what == "render") return bench_render(arguments);
+  if (what != "sweep") {
     fail(
-        ErrorKind::usage, "bench: expected sweep, found '{}' (others are not in this version)",
-        arguments.operands().front());
+        ErrorKind::usage,
+        "bench: expected sweep, tokenize or render, found '{}' (others are not in this version)",
+        what);
   }
   // Here --batch is a list, so it is taken out of the options that mean the same everywhere.
   CommonOptions options = begin_command(arguments.without("batch"));
@@ -163,14 +168,20 @@ Command make_bench_command() {
       {.name = "prompt", .value = "N", .help = "prompt tokens a sequence (default 32)"},
       {.name = "generate", .value = "N", .help = "generated tokens a sequence (default 64)"},
       {.name = "batch", .value = "LIST", .help = "sequences at once: 1,16,64"},
+      {.name = "text-file",
+       .value = "FILE",
+       .help = "tokenize: this text in place of made-up prose"},
+      {.name = "template",
+       .value = "FILE",
+       .help = "render: a Jinja template in place of a model's"},
   };
   for (OptionSpec& option : engine_options()) {
     if (option.name != "batch") options.push_back(std::move(option));
   }
   return {
       .name = "bench",
-      .summary = "measure prefill and decode of the engine alone",
-      .usage = "sweep --model MODEL [--batch 1,16,64] [options]",
+      .summary = "measure prefill and decode of the engine, or what text costs on one core",
+      .usage = "sweep|tokenize|render --model MODEL [--batch 1,16,64] [options]",
       .example = "nightsweep bench sweep --model model.gguf --batch 1,16,64 --json",
       .options = join({options, {json_option()}, general_options()}),
       .min_positionals = 1,

@@ -270,8 +270,10 @@ Arguments rest_of(const Arguments& arguments, size_t first) {
   return rest;
 }
 
+// map, select and their kin look at nothing, not even at their arguments, where the value is false.
 Value filter_map(Runtime& runtime, Value self, const Arguments& arguments) {
   std::vector<Value> mapped;
+  if (!runtime.truthy(self)) return runtime.heap().generator(std::move(mapped));
   if (arguments.positional.empty() && !arguments.named.empty()) {
     Parameters parameters(runtime, "map", arguments, {"attribute", "default"}, 0);
     if (!parameters.has(0)) runtime.error("map requires a filter argument");
@@ -297,6 +299,7 @@ Value filter_map(Runtime& runtime, Value self, const Arguments& arguments) {
 
 template <bool kWanted, bool kByAttribute>
 Value filter_select(Runtime& runtime, Value self, const Arguments& arguments) {
+  if (!runtime.truthy(self)) return runtime.heap().generator({});
   size_t n_before = kByAttribute ? 1 : 0;
   if (arguments.positional.size() < n_before) runtime.error("Missing parameter for attribute name");
   const Builtin* test = nullptr;

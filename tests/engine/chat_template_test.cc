@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "support/cases.h"
 
 namespace nightsweep {
@@ -138,6 +139,17 @@ TEST(ChatTemplate, keeps_variables_in_their_scope) {
       "4");
   EXPECT_EQ(render("{% if 1 %}{% set x = 5 %}{% endif %}{{ x }}"), "5");
   EXPECT_EQ(render("{% macro m() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ m() }}"), "2");
+}
+
+TEST(ChatTemplate, filters_over_nothing_give_nothing) {
+  for (const char* call :
+       {"select", "map('upper')", "map", "selectattr('x')", "rejectattr('x', 'no_test')", "reject",
+        "map(attribute='x', foo=1)"}) {
+    for (const char* value : {"none", "undefined_name", "0", "''", "false", "{}"}) {
+      EXPECT_EQ(render(format("{{{{ {} | {} | list }}}}", value, call)), "[]") << value << call;
+    }
+  }
+  EXPECT_THROW(render("{{ 5 | select | list }}"), TemplateError);
 }
 
 TEST(ChatTemplate, loops_in_every_form) {

@@ -65,7 +65,10 @@ class BatchingEngine final : public Engine {
       std::shared_ptr<const GgufModel> gguf,
       std::unique_ptr<Device> device,
       const EngineOptions& options)
-      : gguf_(std::move(gguf)), device_(std::move(device)), kv_type_(options.kv_type) {
+      : gguf_(std::move(gguf)),
+        device_(std::move(device)),
+        kv_type_(options.kv_type),
+        verifies_(options.verify_numerics) {
     config_ = read_model_config(*gguf_);
     tokenizer_ = Tokenizer::from_gguf(*gguf_);
     check_vocabulary_size(*gguf_, config_);
@@ -84,7 +87,8 @@ class BatchingEngine final : public Engine {
         *gguf_, config_, *device_,
         {.limits = plan_.limits,
          .max_slice_bytes = plan_.max_slice_bytes,
-         .embedding_resident = plan_.embedding_resident});
+         .embedding_resident = plan_.embedding_resident,
+         .verify_numerics = options.verify_numerics});
     kv_ = std::make_unique<KvCache>(*device_, shape, config_.n_layers, plan_.n_kv_pages);
     open_stream(options);
     scheduler_ = std::make_unique<Scheduler>(
@@ -253,7 +257,8 @@ class BatchingEngine final : public Engine {
       ++sequence.sweeps;
       sequence.n_cached = chunk.first + chunk.n;
       FinishReason reason = FinishReason::none;
-      std::string error;
+      std::string error = fault_text(chunk, row);
+      if (!error.empty()) reason = FinishReason::error;
       for (uint64_t position = chunk.first; position < chunk.first + chunk.n; ++position, ++row) {
         bool has_logits =
             next_logits < step_.logit_rows.size() && step_.logit_rows[next_logits] == row;
@@ -268,6 +273,7 @@ class BatchingEngine final : public Engine {
         } catch (const LogitsError& fault) {
           reason = FinishReason::error;
           error = fault.what();
+          if (verifies_) error += ", and every layer is sound: the output matrix makes it";
         }
       }
       if (reason == FinishReason::none) continue;
@@ -275,6 +281,21 @@ class BatchingEngine final : public Engine {
       scheduler_->note_answer_length(sequence.answer.tokens().size());
       scheduler_->remove(&sequence);
     }
+  }
+
+  // What broke a chunk whose rows begin at `row` of the step; empty where all is sound.
+  std::string fault_text(const Chunk& chunk, uint32_t row) const {
+    const std::span<const NumericFault> faults = model_->numeric_faults();
+    for (uint32_t i = 0; i < chunk.n && !faults.empty(); ++i) {
+      const NumericFault& fault = faults[row + i];
+      if (fault.place == NumericFault::Place::none) continue;
+      const std::string place = fault.place == NumericFault::Place::embedding
+                                    ? "the embedding"
+                                    : format("layer {} of {}", fault.layer, config_.n_layers);
+      return format(
+          "{} gives NaN or infinity at position {} (layers count from 0)", place, chunk.first + i);
+    }
+    return "";
   }
 
   // The logits of one position: the next token's score where it is known, else its choice.
@@ -350,6 +371,7 @@ class BatchingEngine final : public Engine {
   std::shared_ptr<const GgufModel> gguf_;
   std::unique_ptr<Device> device_;
   KvType kv_type_;
+  bool verifies_;  // numbers, after every layer
   ModelConfig config_;
   std::unique_ptr<Tokenizer> tokenizer_;
   uint32_t context_tokens_ = 0;

@@ -30,7 +30,8 @@ struct EngineOptions {
   KvType kv_type = KvType::f16;
   double disk_rate = 0;
   std::string source = "auto";
-  uint32_t max_rows = 0;  // rows of a step; 0: a default. Changes no bit
+  uint32_t max_rows = 0;         // rows of a step; 0: a default. Changes no bit
+  bool verify_numerics = false;  // NaN and infinity end a sequence and name the layer; costs time
 };
 
 struct SequenceRequest {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/gguf.h"
@@ -28,6 +29,14 @@ struct ModelOptions {
   StepLimits limits;
   uint64_t max_slice_bytes = 4 << 20;
   bool embedding_resident = false;  // else rows are read from the file at every step
+  bool verify_numerics = false;     // look for NaN and infinity after every layer; costs time
+};
+
+// Where a row of a step first held NaN or infinity.
+struct NumericFault {
+  enum class Place : uint8_t { none, embedding, layer };
+  Place place = Place::none;
+  uint32_t layer = 0;  // for a layer, from 0
 };
 
 class Model {
@@ -50,6 +59,8 @@ class Model {
   // (logit_rows.size(), n_vocab), in memory of the device, queued behind all else and valid until
   // the next call.
   virtual const float* forward(WeightStream& stream, const KvCache& kv, const Step& step) = 0;
+  // (rows) of the last step; empty unless asked for.
+  virtual std::span<const NumericFault> numeric_faults() const = 0;
 };
 
 // Rows of the embedding by token id: resident, or read from the file as they are needed.

@@ -22,11 +22,22 @@ struct KnownKey {
 };
 
 constexpr KnownKey kKnownKeys[] = {
-    {"queue", ValueKind::text},  {"model", ValueKind::text},     {"device", ValueKind::text},
-    {"ram", ValueKind::size},    {"vram", ValueKind::size},      {"threads", ValueKind::count},
-    {"batch", ValueKind::count}, {"context", ValueKind::count},  {"kv", ValueKind::text},
-    {"math", ValueKind::text},   {"link-rate", ValueKind::rate}, {"disk-rate", ValueKind::rate},
-    {"quiet", ValueKind::flag},  {"verbose", ValueKind::flag},   {"json", ValueKind::flag},
+    {"queue", ValueKind::text},
+    {"model", ValueKind::text},
+    {"device", ValueKind::text},
+    {"ram", ValueKind::size},
+    {"vram", ValueKind::size},
+    {"threads", ValueKind::count},
+    {"batch", ValueKind::count},
+    {"context", ValueKind::count},
+    {"kv", ValueKind::text},
+    {"math", ValueKind::text},
+    {"link-rate", ValueKind::rate},
+    {"disk-rate", ValueKind::rate},
+    {"verify-numerics", ValueKind::flag},
+    {"quiet", ValueKind::flag},
+    {"verbose", ValueKind::flag},
+    {"json", ValueKind::flag},
     {"color", ValueKind::text},
 };
 

@@ -119,6 +119,7 @@ EngineOptions engine_options_of(const CommonOptions& options) {
   engine.context_tokens = options.context_tokens;
   engine.kv_type = options.kv_type;
   engine.disk_rate = options.disk_rate;
+  engine.verify_numerics = options.verify_numerics;
   return engine;
 }
 

@@ -220,6 +220,9 @@ std::vector<OptionSpec> engine_options() {
       {.name = "context", .value = "N", .help = "most tokens of a sequence"},
       {.name = "kv", .value = "TYPE", .help = "f32, f16 or q8_0 (default f16)"},
       {.name = "math", .value = "MODE", .help = "exact or fast (default fast)"},
+      {.name = "verify-numerics",
+       .value = "",
+       .help = "look for NaN after every layer; such a line ends in an error that names it"},
       {.name = "link-rate", .value = "RATE", .help = "throttle the link to the GPU: 6.5GB/s"},
       {.name = "disk-rate", .value = "RATE", .help = "throttle the disk: 500MB/s"},
   };
@@ -264,6 +267,7 @@ CommonOptions read_common_options(const Arguments& arguments) {
   options.math = kModes[settings.choice("math", {"exact", "fast"}, 1)];
   options.link_rate = settings.rate("link-rate");
   options.disk_rate = settings.rate("disk-rate");
+  options.verify_numerics = settings.flag("verify-numerics");
   options.quiet = settings.flag("quiet");
   options.verbose = settings.flag("verbose");
   options.json = settings.flag("json");

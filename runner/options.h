@@ -60,6 +60,7 @@ struct CommonOptions {
   MathMode math = MathMode::fast;
   double link_rate = 0;
   double disk_rate = 0;
+  bool verify_numerics = false;
   bool quiet = false;
   bool verbose = false;
   bool json = false;

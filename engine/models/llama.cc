@@ -47,6 +47,7 @@ class Llama final : public Model {
       const ModelOptions& options)
       : config_(config),
         device_(device),
+        verifies_(options.verify_numerics),
         tensors_(check_llama_tensors(gguf, config)),
         reader_(gguf),
         embedding_(
@@ -71,9 +72,12 @@ class Llama final : public Model {
     uint32_t rows = step.n_rows();
     device_.begin_step(step.rows());
     embedding_.lookup(step.tokens, x_->floats());
+    if (verifies_) faults_.assign(rows, {});
+    look_for_faults(rows, {.place = NumericFault::Place::embedding});
     for (uint32_t index = 0; index < config_.n_layers; ++index) {
       attend(stream, kv.layer(index), rows, layers_[index]);
       feed_forward(stream, rows, layers_[index]);
+      look_for_faults(rows, {.place = NumericFault::Place::layer, .layer = index});
     }
     auto n_logits = static_cast<uint32_t>(step.logit_rows.size());
     if (n_logits > 0) {
@@ -84,7 +88,20 @@ class Llama final : public Model {
     return logits_->floats();
   }
 
+  std::span<const NumericFault> numeric_faults() const override { return faults_; }
+
  private:
+  // Notes `here` for the rows of x that are no longer finite and were until now.
+  void look_for_faults(uint32_t rows, NumericFault here) {
+    if (!verifies_) return;
+    const float* x = device_.read_back(x_->floats(), static_cast<size_t>(rows) * config_.dim);
+    for (uint32_t row = 0; row < rows; ++row, x += config_.dim) {
+      const bool is_sound =
+          std::all_of(x, x + config_.dim, [](float value) { return std::isfinite(value); });
+      if (!is_sound && faults_[row].place == NumericFault::Place::none) faults_[row] = here;
+    }
+  }
+
   std::unique_ptr<DeviceMemory> optional_floats(const GgufTensor* tensor) {
     return tensor == nullptr ? nullptr : load_floats(*tensor, reader_, device_);
   }
@@ -228,6 +245,8 @@ class Llama final : public Model {
 
   const ModelConfig config_;
   Device& device_;
+  const bool verifies_;
+  std::vector<NumericFault> faults_;  // (rows) of the last step, where they are looked for
   const LlamaTensors tensors_;
   TensorReader reader_;
   EmbeddingTable embedding_;

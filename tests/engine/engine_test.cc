@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <tuple>
+
 #include "base/error.h"
 #include "engine/engine_fixture.h"
 
@@ -130,6 +133,44 @@ TEST_F(TinyEngine, a_context_beyond_the_models_own_is_refused) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_NE(std::string(error.what()).find("512"), std::string::npos) << error.what();
   }
+}
+
+TEST_F(TinyEngine, verified_numerics_name_the_layer_and_spare_the_neighbours) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto errors_with = [&](const std::string& tensor, const std::vector<uint64_t>& dims,
+                               bool verify) {
+    uint64_t n = 1;
+    for (uint64_t dim : dims)
+      n *= dim;
+    std::vector<float> values(n, 0.01F);
+    // Of a matrix only the row of token 7 is broken.
+    std::fill_n(values.begin() + (dims.size() > 1 ? 7 * 64 : 0), 64, nan);
+    const std::string path = folder_.path(verify ? "verified.gguf" : "broken.gguf");
+    make_tiny_llama({}).set_f32_tensor(tensor, dims, values).write(path);
+    auto engine = open_engine(
+        path, {.math = MathMode::exact, .n_threads = 1},
+        {.ram_bytes = 64 << 20, .max_sequences = 4, .verify_numerics = verify});
+    SequenceRequest sound = request(0, 1);
+    sound.prompt = {5, 6};
+    SequenceRequest hit = request(1, 1);
+    hit.prompt = {5, 7, 6};
+    const auto results = run_all(*engine, {sound, hit});
+    return std::pair(results[0].error, results[1].error);
+  };
+  const std::vector<uint64_t> norm = {64};
+  auto [first, second] = errors_with("blk.1.ffn_norm.weight", norm, true);
+  EXPECT_NE(second.find("layer 1 of 2 gives NaN or infinity at position 0"), std::string::npos)
+      << second;
+  EXPECT_EQ(errors_with("blk.0.attn_norm.weight", norm, true).second.find("layer 0 of 2"), 0U);
+  second = errors_with("output_norm.weight", norm, true).second;
+  EXPECT_NE(second.find("every layer is sound"), std::string::npos) << second;
+  std::tie(first, second) = errors_with("token_embd.weight", {64, 320}, true);
+  EXPECT_EQ(first, "");
+  EXPECT_EQ(second.find("the embedding gives NaN or infinity at position 1"), 0U) << second;
+  // Without it the line ends all the same, but nothing names the layer.
+  second = errors_with("blk.1.ffn_norm.weight", norm, false).second;
+  EXPECT_NE(second.find("NaN"), std::string::npos);
+  EXPECT_EQ(second.find("layer"), std::string::npos) << second;
 }
 
 TEST_F(TinyEngine, identity_tells_arithmetic_and_kv_type_apart) {

@@ -12,6 +12,7 @@ struct ChatTemplate::Program {
   std::unique_ptr<jinja::Tree> tree;
   std::vector<const jinja::Builtin*> globals;  // by symbol
   TemplateLimits limits;
+  std::string source;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Program> program) : program_(std::move(program)) {}
@@ -25,12 +26,21 @@ ChatTemplate ChatTemplate::compile(
     const TemplateOptions& options) {
   auto program = std::make_unique<Program>();
   program->limits = limits;
+  program->source = source;
   program->tree = jinja::parse(source, options, limits);
   const jinja::SymbolTable& symbols = program->tree->symbols;
   for (jinja::Symbol symbol = 0; symbol < symbols.size(); ++symbol) {
     program->globals.push_back(jinja::find_global(symbols.name(symbol)));
   }
   return ChatTemplate(std::move(program));
+}
+
+bool ChatTemplate::mentions(const std::string& name) const {
+  return program_->tree->symbols.find(name) != nullptr;
+}
+
+bool ChatTemplate::contains(std::string_view text) const {
+  return program_->source.find(text) != std::string::npos;
 }
 
 std::vector<TextSpan> ChatTemplate::render(const Json& variables, int64_t now_unix_s) const {

@@ -48,6 +48,11 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
+  // Whether the template mentions a name: a variable that it does not mention has no effect.
+  bool mentions(const std::string& name) const;
+  // Whether its text holds `text`, say a marker that it writes or looks for.
+  bool contains(std::string_view text) const;
+
   // `variables`: an object: messages, tools, add_generation_prompt, bos_token, ... given as they
   // are. now_unix_s: what strftime_now shows, as UTC seconds with the local offset already added.
   // Spans: what the template wrote parses control tokens, what came out of a string of the

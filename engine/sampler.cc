@@ -115,6 +115,11 @@ Sample Sampler::sample(
     return score(logits, best, context.n_top_logprobs);
   }
   std::copy(logits.begin(), logits.end(), work_.begin());
+  if (!params.allowed.empty()) {
+    std::fill(work_.begin(), work_.end(), kNever);
+    for (uint32_t token : params.allowed)
+      work_[token] = logits[token];
+  }
   for (auto [token, bias] : params.logit_bias)
     work_[token] += bias;
   for (uint32_t token : context.banned)
@@ -168,9 +173,12 @@ uint32_t Sampler::draw(const SamplingParams& params, uint64_t position) {
     if (weights_[i] >= least && weights_[i] > 0) kept_.push_back(i);
   }
   if (params.top_k > 0) keep_top_k(params.top_k);
+  if (params.typical_p < 1.0) keep_typical(params.typical_p);
   if (params.top_p < 1.0) keep_top_p(params.top_p);
   // In order of id, whatever the filters left: the same set gives the same draw.
-  if (params.top_k > 0 || params.top_p < 1.0) std::sort(kept_.begin(), kept_.end());
+  if (params.top_k > 0 || params.typical_p < 1.0 || params.top_p < 1.0) {
+    std::sort(kept_.begin(), kept_.end());
+  }
   double total = 0;
   for (uint32_t id : kept_)
     total += weights_[id];
@@ -189,6 +197,28 @@ void Sampler::keep_top_k(int64_t k) {
   };
   std::nth_element(kept_.begin(), kept_.begin() + k, kept_.end(), better);
   kept_.resize(static_cast<size_t>(k));
+}
+
+void Sampler::keep_typical(double p) {
+  double total = 0;
+  for (uint32_t id : kept_)
+    total += weights_[id];
+  const auto surprise_of = [&](uint32_t id) { return -std::log(weights_[id] / total); };
+  double entropy = 0;
+  for (uint32_t id : kept_)
+    entropy += weights_[id] / total * surprise_of(id);
+  std::vector<std::pair<double, uint32_t>> order;  // distance to the entropy, id
+  order.reserve(kept_.size());
+  for (uint32_t id : kept_)
+    order.emplace_back(std::abs(surprise_of(id) - entropy), id);
+  std::sort(order.begin(), order.end());
+  double sum = 0;
+  kept_.clear();
+  for (auto [distance, id] : order) {
+    kept_.push_back(id);
+    sum += weights_[id];
+    if (sum >= p * total) break;
+  }
 }
 
 void Sampler::keep_top_p(double p) {

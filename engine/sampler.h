@@ -1,7 +1,11 @@
 // From logits to the next token.
 //
-// Order of operations as vLLM has it: logit bias and banned tokens, repetition, frequency and
-// presence penalties, greedy if the temperature is 0, else temperature, min_p, top_k, top_p, draw.
+// Order of operations as vLLM has it: allowed ids, logit bias and banned tokens, repetition,
+// frequency and presence penalties, greedy if the temperature is 0, else temperature, min_p, top_k,
+// top_p, draw. typical_p, which vLLM lacks, comes between top_k and top_p as in llama.cpp (Meister
+// et al., "Locally typical sampling", 2023): the tokens whose surprise is nearest to the entropy,
+// until their probabilities add up to typical_p. Each filter sees what the one before has left,
+// with probabilities that sum to one.
 // A draw depends on (seed, choice, position) alone: random numbers come from Philox 4x32-10
 // (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), by the Random123 library.
 #pragma once
@@ -18,11 +22,13 @@ struct SamplingParams {
   double temperature = 1.0;  // 0: greedy, lowest id on a tie
   double top_p = 1.0;
   double min_p = 0.0;
+  double typical_p = 1.0;
   int64_t top_k = 0;                // 0 or -1: off; the lower id stays on a tie
   double repetition_penalty = 1.0;  // prompt and answer
   double frequency_penalty = 0.0;   // answer only
   double presence_penalty = 0.0;    // answer only
   std::vector<std::pair<uint32_t, float>> logit_bias;
+  std::vector<uint32_t> allowed;  // no other id may be drawn; empty: all may
   int64_t seed = 0;
   uint32_t choice = 0;
 };
@@ -71,6 +77,7 @@ class Sampler {
   void penalize(const SamplingParams& params, const SampleContext& context);
   uint32_t draw(const SamplingParams& params, uint64_t position);
   void keep_top_k(int64_t k);
+  void keep_typical(double p);
   void keep_top_p(double p);
 
   std::vector<float> work_;       // (n_vocab) logits after bias and penalties

@@ -22,6 +22,8 @@ class Review {
     settle_template_switches();
     check_min_tokens();
     check_choices();
+    check_tools();
+    check_template_variables();
     if (parameters_.top_logprobs > 0 && !parameters_.logprobs) {
       refuse("top_logprobs", "logprobs to be true beside top_logprobs, found it false or missing");
     }
@@ -91,6 +93,33 @@ class Review {
                         "at most {} answers of one line, found {} prompts with {} choices each "
                         "(split the line)",
                         kMaxAnswers, draft_.job.prompts.size(), parameters_.n));
+    }
+  }
+
+  // A field and a variable of the same name would make one of them void.
+  void check_template_variables() {
+    const Job& job = draft_.job;
+    const std::pair<const char*, bool> kFields[] = {
+        {"documents", !job.documents.is_null()},
+        {"reasoning_effort", job.reasoning_effort.has_value()},
+        {"verbosity", job.verbosity.has_value()}};
+    for (auto [key, is_given] : kFields) {
+      if (!is_given || job.chat_template_kwargs.find(key) == nullptr) continue;
+      refuse(key, "it here or in chat_template_kwargs, found both");
+    }
+  }
+
+  // Tools stand in the prompt; an answer that calls one would be given as plain text.
+  void check_tools() {
+    if (draft_.job.tools.is_null() || draft_.tool_choice == "none") return;
+    const bool is_given = !draft_.tool_choice.empty();
+    const std::string expected = format(
+        "\"none\" beside tools, as answers are not parsed for tool calls, found {}",
+        is_given ? "\"" + draft_.tool_choice + "\"" : "nothing");
+    if (draft_.lenient) {
+      draft_.job.ignored.emplace_back("tool_choice");
+    } else {
+      refuse("tool_choice", expected, code::kUnsupportedValue);
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct Draft {
   std::optional<int64_t> seed;
   std::optional<bool> add_generation_prompt;
   std::optional<bool> add_special_tokens;
+  std::string tool_choice;  // empty: not given
 };
 
 // Fills what depends on several fields and checks what they mean together; `fields` are where they

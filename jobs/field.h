@@ -26,6 +26,7 @@ constexpr const char* kUnknownParameter = "unknown_parameter";
 constexpr const char* kUnsupportedParameter = "unsupported_parameter";
 constexpr const char* kUnsupportedValue = "unsupported_value";
 constexpr const char* kLineTooLong = "line_too_long";
+constexpr const char* kModelNotFound = "model_not_found";
 }  // namespace code
 
 class Field {

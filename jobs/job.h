@@ -45,6 +45,9 @@ struct Parameters {
   bool logprobs = false;
   int64_t top_logprobs = 0;
   bool echo = false;  // completions
+  double typical_p = 1.0;
+  std::vector<int64_t> allowed_token_ids;  // empty: all
+  bool return_token_ids = false;
 
   bool operator==(const Parameters&) const = default;
 };
@@ -61,9 +64,15 @@ struct Job {
   Json chat_template_kwargs;  // chat: object or null
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  std::vector<Prompt> prompts;     // completions: one or more
+  Json tools;      // chat: array or null; the model may read them, not call them
+  Json documents;  // chat: array or null
+  std::optional<std::string> reasoning_effort;  // chat: for templates that know it
+  std::optional<std::string> verbosity;         // chat: the same
+  bool separate_reasoning = false;              // chat: what stands in <think> is no content
+  std::vector<Prompt> prompts;                  // completions: one or more
   bool add_special_tokens = true;  // where the line is silent: completions true, chat false,
                                    // since the template writes them
+  std::optional<int64_t> truncate_prompt_tokens;  // the last of them stay; -1: what fits
   Parameters parameters;
   std::vector<std::string> ignored;  // fields that were accepted and have no effect
 
@@ -80,8 +89,11 @@ struct AnswerLogprob {
 struct Choice {
   uint32_t index = 0;
   std::string text;
-  std::string finish_reason;            // "stop" or "length"
-  std::vector<AnswerLogprob> logprobs;  // if asked for
+  std::optional<std::string> reasoning;    // what stood in <think>, where it was asked for
+  std::string finish_reason;               // "stop" or "length"
+  std::vector<uint32_t> prompt_token_ids;  // if asked for
+  std::vector<uint32_t> token_ids;         // if asked for
+  std::vector<AnswerLogprob> logprobs;     // if asked for
 };
 
 struct Usage {

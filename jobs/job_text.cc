@@ -27,6 +27,12 @@ void visit_fields(Visitor& visit, AnyJob& job) {
   visit("add_generation_prompt", job.add_generation_prompt);
   visit("continue_final_message", job.continue_final_message);
   visit("prompts", job.prompts);
+  visit("tools", job.tools);
+  visit("documents", job.documents);
+  visit("reasoning_effort", job.reasoning_effort);
+  visit("verbosity", job.verbosity);
+  visit("separate_reasoning", job.separate_reasoning);
+  visit("truncate_prompt_tokens", job.truncate_prompt_tokens);
   visit("add_special_tokens", job.add_special_tokens);
   visit("ignored", job.ignored);
   visit("temperature", parameters.temperature);
@@ -49,6 +55,9 @@ void visit_fields(Visitor& visit, AnyJob& job) {
   visit("logprobs", parameters.logprobs);
   visit("top_logprobs", parameters.top_logprobs);
   visit("echo", parameters.echo);
+  visit("typical_p", parameters.typical_p);
+  visit("allowed_token_ids", parameters.allowed_token_ids);
+  visit("return_token_ids", parameters.return_token_ids);
 }
 
 Json to_json(bool value) {

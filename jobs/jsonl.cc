@@ -267,6 +267,7 @@ ApiError LineError::api_error() const {
     if (param.substr(0, prefix.size()) == prefix) param.remove_prefix(prefix.size());
   }
   return {
+      .status_code = code == code::kModelNotFound ? 404 : 400,
       .message = param.empty() ? message : format("{}: {}", param, message),
       .param = std::string(param),
       .code = code};

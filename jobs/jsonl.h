@@ -32,7 +32,7 @@ struct LineError {
   std::string message;
   std::string custom_id;  // as far as it could be read, else line-N
   // unsupported_parameter, unsupported_value, unknown_parameter, missing_required_parameter,
-  // invalid_type, invalid_value, invalid_json, line_too_long.
+  // invalid_type, invalid_value, invalid_json, line_too_long, model_not_found (which is a 404).
   std::string code;
   std::string text(std::string_view file) const;  // FILE:N: field: message
   ApiError api_error() const;                     // `param` as OpenAI names it: without "body."

@@ -193,6 +193,48 @@ void read_template_kwargs(const Field& field, Draft& draft) {
   draft.job.chat_template_kwargs = field.value();
 }
 
+// Definitions for the template. What is in them is the template's and the model's business.
+void read_tools(const Field& field, Draft& draft) {
+  const Json::Array& tools = field.array("a list of tool definitions");
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const Field tool = field.element(i);
+    tool.object();
+    const Json* type = tool.value().find("type");
+    if (type != nullptr) {
+      const Field type_field = tool.member("type", *type);
+      if (type_field.string() != "function") {
+        type_field.refuse(code::kUnsupportedValue, "\"function\"");
+      }
+    }
+  }
+  if (!tools.empty()) draft.job.tools = field.value();
+}
+
+void read_tool_choice(const Field& field, Draft& draft) {
+  if (field.value() == Json("none") || field.value() == Json("auto")) {
+    draft.tool_choice = field.value().as_string();
+    return;
+  }
+  field.refuse(code::kUnsupportedValue, "\"none\" (the answers are not parsed for tool calls)");
+}
+
+void read_documents(const Field& field, Draft& draft) {
+  if (!field.array("a list of documents").empty()) draft.job.documents = field.value();
+}
+
+void read_allowed_token_ids(const Field& field, Draft& draft) {
+  size_t count = field.array("a list of token ids").size();
+  for (size_t i = 0; i < count; ++i) {
+    draft.job.parameters.allowed_token_ids.push_back(field.element(i).integer(0, kMaxTokenId));
+  }
+}
+
+void read_truncation(const Field& field, Draft& draft) {
+  const int64_t n = field.integer(-1, kMaxTokens);
+  if (n == 0) field.refuse(code::kInvalidValue, "-1 (as many as fit) or at least 1");
+  draft.job.truncate_prompt_tokens = n;
+}
+
 void read_completion_logprobs(const Field& field, Draft& draft) {
   draft.job.parameters.top_logprobs = field.integer(0, 5);
   draft.job.parameters.logprobs = true;
@@ -266,6 +308,25 @@ constexpr Parameter kParameters[] = {
         [](const Field& f, Draft& d) { d.job.continue_final_message = f.boolean(); }),
     honoured("add_special_tokens", kBoth, read_switch<&Draft::add_special_tokens>),
     honoured("chat_template_kwargs", kChat, read_template_kwargs),
+    honoured(
+        "typical_p",
+        kBoth,
+        [](const Field& f, Draft& d) { d.job.parameters.typical_p = f.number_above(0, 1); }),
+    honoured("allowed_token_ids", kBoth, read_allowed_token_ids),
+    honoured("return_token_ids", kBoth, read_boolean<&Parameters::return_token_ids>),
+    honoured("truncate_prompt_tokens", kBoth, read_truncation),
+    honoured("tools", kChat, read_tools),
+    honoured("tool_choice", kChat, read_tool_choice),
+    honoured("documents", kChat, read_documents),
+    honoured(
+        "reasoning_effort",
+        kChat,
+        [](const Field& f, Draft& d) { d.job.reasoning_effort = f.string(); }),
+    honoured("verbosity", kChat, [](const Field& f, Draft& d) { d.job.verbosity = f.string(); }),
+    honoured(
+        "separate_reasoning",
+        kChat,
+        [](const Field& f, Draft& d) { d.job.separate_reasoning = f.boolean(); }),
 
     inert("user"),
     inert("safety_identifier"),
@@ -295,15 +356,10 @@ constexpr Parameter kParameters[] = {
     refused("grammar", kConstrained),
     refused("regex", kConstrained),
     refused("ebnf", kConstrained),
-    refused("tools", kToolsRemedy, is_empty_list),
-    refused("tool_choice", kToolsRemedy, is_auto_or_none),
     refused("functions", kToolsRemedy, is_empty_list),
     refused("function_call", kToolsRemedy, is_auto_or_none),
-    refused("reasoning_effort", kTemplateRemedy),
-    refused("verbosity", kTemplateRemedy),
     refused("thinking_token_budget", kTemplateRemedy),
     refused("enable_thinking", kTemplateRemedy),
-    refused("documents", kTemplateRemedy, is_empty_list),
     refused("chat_template", "chats go through the template in the model file"),
     limited("modalities", "[\"text\"]", is_text_list, "answers are text"),
     refused("audio", kOffline),
@@ -315,11 +371,8 @@ constexpr Parameter kParameters[] = {
     limited("early_stopping", "false", is_false, "beam search is not supported"),
     limited("spaces_between_special_tokens", "true", is_true, kNotYet),
     limited("priority", "0", is_zero, kNotYet),
-    refused("truncate_prompt_tokens", "a prompt is never cut"),
-    refused("allowed_token_ids", kNotYet, is_empty_list),
     refused("bad_words", kNotYet, is_empty_list),
     refused("prompt_logprobs", "use /v1/completions with echo and logprobs"),
-    limited("return_token_ids", "false", is_false, kNotYet),
     limited("return_tokens_as_token_ids", "false", is_false, kNotYet),
     refused("prompt_embeds", kNotYet),
     refused("logits_processors", kNotYet, is_empty_list),

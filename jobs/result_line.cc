@@ -94,6 +94,16 @@ class OffsetCounter {
   int64_t n_characters_ = 0;  // begun before at_
 };
 
+// A key of its own for each token: parts of characters would all look alike.
+std::string token_key(std::string_view bytes) {
+  std::string lossy = lossy_utf8(bytes);
+  if (lossy == bytes) return lossy;
+  std::string key = "bytes:";
+  for (char byte : bytes)
+    key += format("\\x{:02x}", static_cast<unsigned char>(byte));
+  return key;
+}
+
 Json completion_logprobs(const Choice& choice) {
   Json::Array tokens;
   Json::Array token_logprobs;
@@ -101,22 +111,21 @@ Json completion_logprobs(const Choice& choice) {
   Json::Array text_offset;
   OffsetCounter offsets(choice.text);
   for (const AnswerLogprob& token : choice.logprobs) {
-    tokens.emplace_back(lossy_utf8(token.token_bytes));
+    tokens.emplace_back(token_key(token.token_bytes));
     token_logprobs.push_back(token.is_null ? Json() : logprob_number(token.logprob));
     text_offset.emplace_back(offsets.next(token.token_bytes));
     if (token.is_null) {
       top_logprobs.emplace_back(nullptr);
       continue;
     }
-    // Parts of characters look alike: a repeated key would be no JSON of ours, so the likelier one
-    // stays.
+    // Vocabularies exist with two tokens of the same bytes; the likelier one stays.
     Json top = Json::Object{};
     for (const auto& [bytes, logprob] : token.top) {
-      std::string key = lossy_utf8(bytes);
+      std::string key = token_key(bytes);
       if (top.find(key) == nullptr) top.set(key, logprob_number(logprob));
     }
     // The chosen token stands among them, likely or not: OpenAI's "up to logprobs + 1".
-    std::string chosen = lossy_utf8(token.token_bytes);
+    std::string chosen = token_key(token.token_bytes);
     if (top.find(chosen) == nullptr) top.set(chosen, logprob_number(token.logprob));
     top_logprobs.push_back(std::move(top));
   }
@@ -134,6 +143,7 @@ Json chat_choice(const Choice& choice, bool has_logprobs) {
       {"content", lossy_utf8(choice.text)},
       {"refusal", nullptr},
   };
+  if (choice.reasoning) message.set("reasoning_content", lossy_utf8(*choice.reasoning));
   return Json::Object{
       {"index", choice.index},
       {"message", std::move(message)},
@@ -149,6 +159,14 @@ Json completion_choice(const Choice& choice, bool has_logprobs) {
       {"logprobs", has_logprobs ? completion_logprobs(choice) : Json()},
       {"finish_reason", text_or_null(choice.finish_reason)},
   };
+}
+
+Json id_list(const std::vector<uint32_t>& ids) {
+  Json::Array list;
+  list.reserve(ids.size());
+  for (uint32_t id : ids)
+    list.emplace_back(id);
+  return list;
 }
 
 Json system_fingerprint(const std::string& model_fingerprint) {
@@ -195,9 +213,13 @@ Json answer_body(const Job& job, const Answer& answer, std::string_view request_
   Json::Array choices;
   choices.reserve(answer.choices.size());
   for (const Choice& choice : answer.choices) {
-    choices.push_back(
+    Json& made = choices.emplace_back(
         is_chat ? chat_choice(choice, job.parameters.logprobs)
                 : completion_choice(choice, job.parameters.logprobs));
+    if (job.parameters.return_token_ids) {
+      made.set("prompt_token_ids", id_list(choice.prompt_token_ids));
+      made.set("token_ids", id_list(choice.token_ids));
+    }
   }
   const Usage& usage = answer.usage;
   return Json::Object{

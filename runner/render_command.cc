@@ -55,6 +55,7 @@ Json variables_of(const Json& line, const Json& defaults) {
 
 struct TemplateSource {
   std::string text;
+  std::string why_none;           // why there is no template; empty where there is one
   Json defaults{Json::Object{}};  // variables that a line may replace
 };
 
@@ -65,7 +66,11 @@ TemplateSource source_of(const RenderOptions& options) {
     return source;
   }
   GgufModel model = GgufModel::open(options.model_path);
-  source.text = model.require_string("tokenizer.chat_template");
+  if (const std::string* text = model.find_string("tokenizer.chat_template")) {
+    source.text = *text;
+  } else {
+    source.why_none = format("{} has no chat template", model.name());
+  }
   auto tokenizer = Tokenizer::from_gguf(model);
   auto set_token = [&](const char* name, int64_t id) {
     if (id >= 0) source.defaults.set(name, tokenizer->token_bytes(static_cast<uint32_t>(id)));
@@ -79,6 +84,8 @@ class Renderer {
  public:
   Renderer(TemplateSource source, std::optional<int64_t> now_unix_s)
       : defaults_(std::move(source.defaults)), now_unix_s_(now_unix_s) {
+    reason_ = source.why_none;
+    if (!reason_.empty()) return;
     try {
       compiled_ = ChatTemplate::compile(source.text);
     } catch (const TemplateError& error) {

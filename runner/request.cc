@@ -55,11 +55,13 @@ std::optional<ApiError> check_ids(const Parameters& parameters, uint32_t n_vocab
           "invalid_value");
     }
   }
-  for (int64_t id : parameters.stop_token_ids) {
-    if (id < 0 || id >= n_vocab) {
+  for (const auto& [ids, param] :
+       {std::pair(&parameters.stop_token_ids, "stop_token_ids"),
+        std::pair(&parameters.allowed_token_ids, "allowed_token_ids")}) {
+    for (int64_t id : *ids) {
+      if (id >= 0 && id < n_vocab) continue;
       return api_error(
-          format("expected token ids below {}, found {}", n_vocab, id), "stop_token_ids",
-          "invalid_value");
+          format("expected token ids below {}, found {}", n_vocab, id), param, "invalid_value");
     }
   }
   return std::nullopt;
@@ -71,6 +73,9 @@ SamplingParams sampling_params(const Parameters& parameters, size_t choice) {
   sampling.top_p = parameters.top_p;
   sampling.min_p = parameters.min_p;
   sampling.top_k = parameters.top_k;
+  sampling.typical_p = parameters.typical_p;
+  for (int64_t id : parameters.allowed_token_ids)
+    sampling.allowed.push_back(static_cast<uint32_t>(id));
   sampling.repetition_penalty = parameters.repetition_penalty;
   sampling.frequency_penalty = parameters.frequency_penalty;
   sampling.presence_penalty = parameters.presence_penalty;
@@ -83,6 +88,28 @@ SamplingParams sampling_params(const Parameters& parameters, size_t choice) {
 
 const char* reason_text(FinishReason reason) {
   return reason == FinishReason::length ? "length" : "stop";
+}
+
+constexpr std::string_view kThink = "<think>";
+constexpr std::string_view kEndThink = "</think>";
+
+// Cuts what stands in <think> off the text of a choice. `begins_inside`: the prompt ended in it.
+void split_reasoning(Choice& choice, bool begins_inside) {
+  std::string_view text = choice.text;
+  const size_t start = text.find_first_not_of(" \t\r\n");
+  if (start != std::string_view::npos && text.substr(start).starts_with(kThink)) {
+    text.remove_prefix(start + kThink.size());
+  } else if (!begins_inside) {
+    return;
+  }
+  const size_t end = text.find(kEndThink);
+  std::string rest;
+  if (end != std::string_view::npos) {
+    const std::string_view behind = text.substr(end + kEndThink.size());
+    rest = behind.substr(std::min(behind.find_first_not_of(" \t\r\n"), behind.size()));
+  }
+  choice.reasoning = std::string(trimmed(text.substr(0, end)));
+  choice.text = std::move(rest);
 }
 
 }  // namespace
@@ -115,6 +142,27 @@ RequestMaker::RequestMaker(
       no_template_(std::move(no_template)),
       context_tokens_(context_tokens) {}
 
+// A field that only a template can honour is refused where the template does not know it.
+std::optional<ApiError> RequestMaker::check_template_fields(const Job& job) const {
+  const auto refuse = [](const char* name) {
+    return api_error(
+        format("expected {} to be left out: the model's chat template does not know it", name),
+        name, "unsupported_parameter");
+  };
+  if (!job.tools.is_null() && !chat_template_->mentions("tools")) return refuse("tools");
+  if (!job.documents.is_null() && !chat_template_->mentions("documents")) {
+    return refuse("documents");
+  }
+  if (job.reasoning_effort && !chat_template_->mentions("reasoning_effort")) {
+    return refuse("reasoning_effort");
+  }
+  if (job.verbosity && !chat_template_->mentions("verbosity")) return refuse("verbosity");
+  if (job.separate_reasoning && !chat_template_->contains(kEndThink)) {
+    return refuse("separate_reasoning");
+  }
+  return std::nullopt;
+}
+
 std::variant<TokenIds, ApiError> RequestMaker::chat_prompt(const Job& job, int64_t submitted_unix_s)
     const {
   if (chat_template_ == nullptr) {
@@ -122,10 +170,13 @@ std::variant<TokenIds, ApiError> RequestMaker::chat_prompt(const Job& job, int64
         format("{} (use /v1/completions with a prompt instead)", no_template_), "messages",
         "unsupported_value");
   }
+  if (auto error = check_template_fields(job)) return *error;
   Json variables = Json::Object{};
-  // As Hugging Face does: defined, and none.
-  variables.set("tools", nullptr);
-  variables.set("documents", nullptr);
+  // As Hugging Face does: defined, and none where there are none.
+  variables.set("tools", job.tools);
+  variables.set("documents", job.documents);
+  if (job.reasoning_effort) variables.set("reasoning_effort", *job.reasoning_effort);
+  if (job.verbosity) variables.set("verbosity", *job.verbosity);
   if (job.chat_template_kwargs.is_object()) {
     for (const auto& [name, value] : job.chat_template_kwargs.as_object()) {
       if (is_reserved_variable(name)) {
@@ -152,6 +203,12 @@ std::variant<TokenIds, ApiError> RequestMaker::chat_prompt(const Job& job, int64
     return api_error(
         format("the model's chat template refuses it: {}", error.what()), "messages",
         "invalid_value");
+  }
+  if (spans.empty()) {
+    return api_error(
+        "expected messages that the model's chat template writes out, found that it renders to "
+        "nothing",
+        "messages", "invalid_value");
   }
   if (job.continue_final_message) {
     const Json::Array& messages = job.messages.as_array();
@@ -188,6 +245,11 @@ std::variant<TokenIds, ApiError> RequestMaker::text_prompt(const Job& job, const
   return tokenizer_.encode(std::get<std::string>(prompt), job.add_special_tokens, true);
 }
 
+void RequestMaker::truncate(TokenIds& ids, int64_t n_wanted) const {
+  const size_t most = n_wanted < 0 ? context_tokens_ - 1 : static_cast<size_t>(n_wanted);
+  if (ids.size() > most) ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(most));
+}
+
 std::variant<PromptTokens, ApiError> RequestMaker::prompts(const Job& job, int64_t submitted_unix_s)
     const {
   if (auto error = check_ids(job.parameters, tokenizer_.n_tokens())) return *error;
@@ -199,6 +261,7 @@ std::variant<PromptTokens, ApiError> RequestMaker::prompts(const Job& job, int64
                                                 : text_prompt(job, job.prompts[i]);
     if (const auto* error = std::get_if<ApiError>(&made)) return *error;
     auto& ids = std::get<TokenIds>(made);
+    if (job.truncate_prompt_tokens) truncate(ids, *job.truncate_prompt_tokens);
     std::string which = n > 1 ? format(" (prompt {} of {})", i + 1, n) : "";
     if (ids.empty()) {
       return api_error(
@@ -276,6 +339,16 @@ std::vector<Choice> RequestMaker::choices(
       }
     }
     choice.text += result.text;
+    const TokenIds& prompt_ids = prompts[index / static_cast<size_t>(job.parameters.n)];
+    if (job.separate_reasoning) {
+      const size_t n_tail = std::min<size_t>(prompt_ids.size(), 8);
+      const std::string tail = tokenizer_.decode(std::span(prompt_ids).last(n_tail), false);
+      split_reasoning(choice, trimmed(tail).ends_with(kThink));
+    }
+    if (job.parameters.return_token_ids) {
+      choice.prompt_token_ids = prompt_ids;
+      choice.token_ids = result.tokens;
+    }
     for (const AnswerToken& token : result.logprobs)
       choice.logprobs.push_back(logprob(token));
     all.push_back(std::move(choice));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -53,6 +54,9 @@ class RequestMaker {
  private:
   std::variant<TokenIds, ApiError> chat_prompt(const Job& job, int64_t submitted_unix_s) const;
   std::variant<TokenIds, ApiError> text_prompt(const Job& job, const Prompt& prompt) const;
+  std::optional<ApiError> check_template_fields(const Job& job) const;
+  // Keeps the last `n_wanted` ids, or with -1 as many as the context has room for.
+  void truncate(TokenIds& ids, int64_t n_wanted) const;
   AnswerLogprob logprob(const AnswerToken& token) const;
 
   const Tokenizer& tokenizer_;

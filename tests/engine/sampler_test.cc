@@ -203,5 +203,195 @@ TEST(Sampler, scratch_of_one_call_does_not_leak_into_the_next) {
     EXPECT_EQ(sampler.sample(logits, penalties, context).token, first);
 }
 
+// The steps of the order one by one, by the letter and in double: probabilities by id.
+std::vector<double> reference_probabilities(
+    const std::vector<float>& logits,
+    const SamplingParams& params,
+    const SampleContext& context) {
+  const size_t n = logits.size();
+  const double never = -std::numeric_limits<double>::infinity();
+  std::vector<double> work(logits.begin(), logits.end());
+  const auto contains = [](std::span<const uint32_t> ids, size_t id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  for (size_t id = 0; id < n; ++id) {
+    if (!params.allowed.empty() && !contains(params.allowed, id)) work[id] = never;
+    for (auto [token, bias] : params.logit_bias)
+      work[id] += token == id ? static_cast<double>(bias) : 0.0;
+    if (contains(context.banned, id)) work[id] = never;
+    if (contains(context.prompt, id) || contains(context.answer, id)) {
+      work[id] = work[id] > 0 ? work[id] / params.repetition_penalty
+                              : work[id] * params.repetition_penalty;
+    }
+    const auto count = std::count(context.answer.begin(), context.answer.end(), id);
+    work[id] -= static_cast<double>(count) * params.frequency_penalty;
+    if (count > 0) work[id] -= params.presence_penalty;
+  }
+  const double highest = *std::max_element(work.begin(), work.end());
+  std::vector<double> p(n);
+  for (size_t id = 0; id < n; ++id)
+    p[id] = std::exp((work[id] - highest) / params.temperature);
+  const auto normalize = [&] {
+    double total = 0;
+    for (double value : p)
+      total += value;
+    for (double& value : p)
+      value /= total;
+  };
+  // Keeps ids in the order of `key`, lower id first, until `enough` says so.
+  const auto keep = [&](const std::vector<double>& key, auto enough) {
+    std::vector<size_t> order;
+    for (size_t id = 0; id < n; ++id) {
+      if (p[id] > 0) order.push_back(id);
+    }
+    std::stable_sort(
+        order.begin(), order.end(), [&](size_t a, size_t b) { return key[a] < key[b]; });
+    std::vector<double> kept(n);
+    double sum = 0;
+    size_t n_kept = 0;
+    for (size_t id : order) {
+      kept[id] = p[id];
+      sum += p[id];
+      if (enough(++n_kept, sum)) break;
+    }
+    p = kept;
+    normalize();
+  };
+  const auto negative = [&] {
+    std::vector<double> key;
+    for (double value : p)
+      key.push_back(-value);
+    return key;
+  };
+  normalize();
+  const double best = *std::max_element(p.begin(), p.end());
+  for (double& value : p) {
+    if (value < params.min_p * best) value = 0;
+  }
+  normalize();
+  if (params.top_k > 0) {
+    keep(negative(), [&](size_t n_kept, double) {
+      return n_kept == static_cast<size_t>(params.top_k);
+    });
+  }
+  if (params.typical_p < 1) {
+    double entropy = 0;
+    for (double value : p)
+      entropy -= value > 0 ? value * std::log(value) : 0;
+    std::vector<double> key;
+    for (double value : p)
+      key.push_back(std::abs(-std::log(value) - entropy));
+    keep(key, [&](size_t, double sum) { return sum >= params.typical_p; });
+  }
+  if (params.top_p < 1) {
+    keep(negative(), [&](size_t, double sum) { return sum >= params.top_p; });
+  }
+  return p;
+}
+
+struct SamplingCase {
+  const char* name;
+  SamplingParams params;
+};
+
+const std::vector<uint32_t> kPromptSoFar = {0, 0, 5, 7};
+const std::vector<uint32_t> kAnswerSoFar = {1, 1, 1, 5, 9};
+
+std::vector<SamplingCase> sampling_cases() {
+  return {
+      {"plain", {}},
+      {"temperature_low", {.temperature = 0.5}},
+      {"temperature_high", {.temperature = 1.8}},
+      {"top_k", {.top_k = 5}},
+      {"top_p", {.top_p = 0.7}},
+      {"min_p", {.min_p = 0.15}},
+      {"typical_p", {.typical_p = 0.6}},
+      {"repetition", {.repetition_penalty = 1.6}},
+      {"frequency", {.frequency_penalty = 0.8}},
+      {"presence", {.presence_penalty = -1.5}},
+      {"bias_and_allowed",
+       {.logit_bias = {{3, 1.5F}, {4, -100.0F}}, .allowed = {0, 1, 2, 3, 4, 9}}},
+      {"all_at_once",
+       {.temperature = 1.3,
+        .top_p = 0.9,
+        .min_p = 0.05,
+        .typical_p = 0.95,
+        .top_k = 12,
+        .repetition_penalty = 1.2,
+        .frequency_penalty = 0.3,
+        .presence_penalty = 0.2}},
+  };
+}
+
+class Sampling : public testing::TestWithParam<SamplingCase> {};
+INSTANTIATE_TEST_SUITE_P(
+    Sampler,
+    Sampling,
+    testing::ValuesIn(sampling_cases()),
+    [](const auto& param) { return param.param.name; });
+
+TEST_P(Sampling, picks_exactly_what_the_order_of_steps_says) {
+  const SampleContext context{.prompt = kPromptSoFar, .answer = kAnswerSoFar, .banned = {}};
+  for (uint32_t round = 0; round < 500; ++round) {
+    SamplingParams params = GetParam().params;
+    params.seed = round;
+    params.choice = round % 3;
+    const std::vector<float> logits = random_logits(24, round);
+    const std::vector<double> p = reference_probabilities(logits, params, context);
+    // The inverse of the distribution, in order of id.
+    const double u = uniform_draw(params.seed, params.choice, kAnswerSoFar.size());
+    double sum = 0;
+    uint32_t expected = 0;
+    bool is_near_border = false;
+    for (uint32_t id = 0; id < p.size() && sum <= u; ++id) {
+      sum += p[id];
+      if (p[id] > 0) expected = id;
+      is_near_border = is_near_border || std::abs(sum - u) < 1e-6;
+    }
+    if (!is_near_border) {
+      EXPECT_EQ(pick(logits, params, context), expected) << round;
+    }
+  }
+}
+
+TEST_P(Sampling, draws_are_distributed_as_the_order_of_steps_says) {
+  constexpr int kDraws = 100'000;
+  const SampleContext context{.prompt = kPromptSoFar, .answer = kAnswerSoFar, .banned = {}};
+  SamplingParams params = GetParam().params;
+  std::vector<float> logits = random_logits(24, 4);
+  for (float& logit : logits)
+    logit /= 2;  // so that no token is too rare for the test
+  const std::vector<double> p = reference_probabilities(logits, params, context);
+  Sampler sampler(static_cast<uint32_t>(logits.size()));
+  std::vector<int> seen(logits.size());
+  for (int i = 0; i < kDraws; ++i) {
+    params.seed = i;
+    ++seen[sampler.sample(logits, params, context).token];
+  }
+  double chi_squared = 0;
+  int degrees = -1;
+  double rare_p = 0;
+  int rare_seen = 0;
+  const auto add = [&](double expected, int found) {
+    chi_squared += (found - expected) * (found - expected) / expected;
+    ++degrees;
+  };
+  for (size_t id = 0; id < p.size(); ++id) {
+    if (p[id] == 0) {
+      EXPECT_EQ(seen[id], 0) << id;
+    } else if (p[id] * kDraws < 10) {
+      rare_p += p[id];
+      rare_seen += seen[id];
+    } else {
+      add(p[id] * kDraws, seen[id]);
+    }
+  }
+  if (rare_p > 0) add(rare_p * kDraws, rare_seen);
+  ASSERT_GT(degrees, 0);
+  // Wilson and Hilferty's approximation of the quantile that one run in 10,000 is above.
+  const double spread = 2.0 / (9.0 * degrees);
+  EXPECT_LT(chi_squared, degrees * std::pow(1 - spread + 3.719 * std::sqrt(spread), 3));
+}
+
 }  // namespace
 }  // namespace nightsweep

@@ -288,6 +288,73 @@ TEST(Parameters, template_switches_land) {
       error_of(completion_line(R"("chat_template_kwargs":{})")).code, "unsupported_parameter");
 }
 
+TEST(Parameters, tools_are_given_to_templates_and_never_called) {
+  const std::string tools = R"([{"type":"function","function":{"name":"f","parameters":{}}}])";
+  Job job = job_of(chat_line(format(R"("tools":{},"tool_choice":"none")", tools)));
+  EXPECT_EQ(job.tools.dump(), tools);
+  EXPECT_TRUE(job.ignored.empty());
+  LineError error = error_of(chat_line(member("tools", tools)));
+  EXPECT_EQ(error.field, "tool_choice");
+  EXPECT_EQ(error.code, "unsupported_value");
+  EXPECT_EQ(
+      error.message,
+      "expected \"none\" beside tools, as answers are not parsed for tool calls, found nothing");
+  EXPECT_EQ(
+      error_of(chat_line(format(R"("tools":{},"tool_choice":"auto")", tools))).field,
+      "tool_choice");
+  for (const char* choice : {"\"required\"", "{\"type\":\"function\"}"}) {
+    EXPECT_EQ(error_of(chat_line(member("tool_choice", choice))).code, "unsupported_value");
+  }
+  EXPECT_EQ(error_of(chat_line(member("tools", "{}"))).code, "invalid_type");
+  EXPECT_EQ(error_of(chat_line(member("tools", "[1]"))).field, "tools[0]");
+  EXPECT_EQ(
+      error_of(chat_line(member("tools", R"([{"type":"web_search"}])"))).field, "tools[0].type");
+  for (const char* harmless : {"\"tools\":[]", "\"tool_choice\":\"auto\"", "\"tools\":null"}) {
+    EXPECT_EQ(job_of(chat_line(harmless)), job_of(chat_line(""))) << harmless;
+  }
+  EXPECT_EQ(error_of(completion_line(member("tools", tools))).code, "unsupported_parameter");
+}
+
+TEST(Parameters, fields_for_templates_land_once) {
+  Job job =
+      job_of(chat_line(R"("reasoning_effort":"low","verbosity":"high","documents":[{"text":"d"}],)"
+                       R"("separate_reasoning":true)"));
+  EXPECT_EQ(job.reasoning_effort, "low");
+  EXPECT_EQ(job.verbosity, "high");
+  EXPECT_EQ(job.documents.dump(), R"([{"text":"d"}])");
+  EXPECT_TRUE(job.separate_reasoning);
+  EXPECT_EQ(
+      error_of(
+          chat_line(
+              R"("reasoning_effort":"low","chat_template_kwargs":{"reasoning_effort":"high"})"))
+          .field,
+      "reasoning_effort");
+  EXPECT_EQ(error_of(chat_line(R"("reasoning_effort":1)")).code, "invalid_type");
+  EXPECT_EQ(error_of(completion_line(R"("verbosity":"low")")).code, "unsupported_parameter");
+}
+
+TEST(Parameters, extensions_of_vllm_have_ranges_on_both_endpoints) {
+  for (auto line : {chat_line, completion_line}) {
+    const Job job =
+        job_of(line(R"("typical_p":0.5,"allowed_token_ids":[3,4.0],"return_token_ids":true,)"
+                    R"("truncate_prompt_tokens":7)"));
+    EXPECT_EQ(job.parameters.typical_p, 0.5);
+    EXPECT_EQ(job.parameters.allowed_token_ids, (std::vector<int64_t>{3, 4}));
+    EXPECT_TRUE(job.parameters.return_token_ids);
+    EXPECT_EQ(job.truncate_prompt_tokens, 7);
+    EXPECT_EQ(job_of(line(R"("truncate_prompt_tokens":-1)")).truncate_prompt_tokens, -1);
+    for (const char* bad :
+         {R"("typical_p":0)", R"("typical_p":1.01)", R"("truncate_prompt_tokens":0)",
+          R"("truncate_prompt_tokens":-2)", R"("allowed_token_ids":[-1])"}) {
+      EXPECT_EQ(error_of(line(bad)).code, "invalid_value") << bad;
+    }
+    for (const char* bad :
+         {R"("typical_p":"x")", R"("allowed_token_ids":3)", R"("return_token_ids":1)"}) {
+      EXPECT_EQ(error_of(line(bad)).code, "invalid_type") << bad;
+    }
+  }
+}
+
 TEST(Parameters, inert_ones_are_accepted_and_listed) {
   for (const char* key :
        {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
@@ -326,16 +393,10 @@ const RefusedRow kRefusedRows[] = {
     {"grammar", "\"a\"", "unsupported_parameter"},
     {"regex", "\"a\"", "unsupported_parameter"},
     {"ebnf", "\"a\"", "unsupported_parameter"},
-    {"tools", "[{}]", "unsupported_parameter", "[]"},
-    {"tool_choice", "\"required\"", "unsupported_parameter", "\"none\""},
-    {"tool_choice", "{}", "unsupported_parameter", "\"auto\""},
     {"functions", "[{}]", "unsupported_parameter", "[]"},
     {"function_call", "{\"name\":\"f\"}", "unsupported_parameter", "\"none\""},
-    {"reasoning_effort", "\"low\"", "unsupported_parameter"},
-    {"verbosity", "\"low\"", "unsupported_parameter"},
     {"thinking_token_budget", "5", "unsupported_parameter"},
     {"enable_thinking", "true", "unsupported_parameter"},
-    {"documents", "[{}]", "unsupported_parameter", "[]"},
     {"chat_template", "\"x\"", "unsupported_parameter"},
     {"modalities", "[\"text\",\"audio\"]", "unsupported_value", "[\"text\"]"},
     {"audio", "{}", "unsupported_parameter"},
@@ -347,11 +408,8 @@ const RefusedRow kRefusedRows[] = {
     {"early_stopping", "true", "unsupported_value", "false"},
     {"spaces_between_special_tokens", "false", "unsupported_value", "true"},
     {"priority", "1", "unsupported_value", "0"},
-    {"truncate_prompt_tokens", "5", "unsupported_parameter"},
-    {"allowed_token_ids", "[1]", "unsupported_parameter", "[]"},
     {"bad_words", "[\"x\"]", "unsupported_parameter", "[]"},
     {"prompt_logprobs", "1", "unsupported_parameter"},
-    {"return_token_ids", "true", "unsupported_value", "false"},
     {"return_tokens_as_token_ids", "true", "unsupported_value", "false"},
     {"prompt_embeds", "\"x\"", "unsupported_parameter"},
     {"logits_processors", "[\"x\"]", "unsupported_parameter", "[]"},
@@ -377,8 +435,8 @@ TEST(Parameters, unsupported_ones_are_refused_by_name_on_both_endpoints) {
     }
   }
   EXPECT_EQ(
-      refusal_with("reasoning_effort", "\"low\""),
-      "reasoning_effort: expected it to be left out, found \"low\" (pass it through "
+      refusal_with("enable_thinking", "true"),
+      "enable_thinking: expected it to be left out, found true (pass it through "
       "chat_template_kwargs where the model's template knows it)");
   EXPECT_EQ(
       refusal_with("stream", "true"),

@@ -99,11 +99,29 @@ TEST(AnswerBody, completion_logprobs_have_the_older_shape) {
   answer.choices[0].logprobs = {begin, logprob("\xC3", -1), logprob("\xA4", -2), upon};
   EXPECT_EQ(
       logprobs_of(job_for(Endpoint::completions, true), answer),
-      "{\"tokens\":[\"Once\",\"\xEF\xBF\xBD\",\"\xEF\xBF\xBD\",\" upon\"],"
+      "{\"tokens\":[\"Once\",\"bytes:\\\\xc3\",\"bytes:\\\\xa4\",\" upon\"],"
       "\"token_logprobs\":[null,-1.0,-2.0,-1.5],"
-      "\"top_logprobs\":[null,{\"\xEF\xBF\xBD\":-1.0},{\"\xEF\xBF\xBD\":-2.0},"
-      "{\" upon\":-1.5,\"\xEF\xBF\xBD\":-2.0}],"
+      "\"top_logprobs\":[null,{\"bytes:\\\\xc3\":-1.0},{\"bytes:\\\\xa4\":-2.0},"
+      "{\" upon\":-1.5,\"bytes:\\\\xf0\":-2.0,\"bytes:\\\\xf1\":-3.0}],"
       "\"text_offset\":[0,4,4,5]}");
+}
+
+TEST(AnswerBody, reasoning_and_ids_stand_in_fields_of_their_own) {
+  Answer answer = answer_of("Four.");
+  answer.choices[0].reasoning = "2 and 2";
+  answer.choices[0].prompt_token_ids = {1, 2};
+  answer.choices[0].token_ids = {3};
+  Job job = job_for(Endpoint::chat);
+  job.parameters.return_token_ids = true;
+  const Json choice = answer_body(job, answer, "r").find("choices")->as_array()[0];
+  EXPECT_EQ(
+      choice.find("message")->dump(),
+      R"({"role":"assistant","content":"Four.","refusal":null,"reasoning_content":"2 and 2"})");
+  EXPECT_EQ(choice.find("prompt_token_ids")->dump(), "[1,2]");
+  EXPECT_EQ(choice.find("token_ids")->dump(), "[3]");
+  const Json plain = answer_body(job_for(Endpoint::chat), answer_of("x"), "r");
+  EXPECT_EQ(plain.dump().find("token_ids"), std::string::npos);
+  EXPECT_EQ(plain.dump().find("reasoning"), std::string::npos);
 }
 
 TEST(AnswerBody, completion_logprobs_name_an_unlikely_chosen_token_too) {

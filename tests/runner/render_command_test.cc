@@ -141,9 +141,13 @@ TEST_F(RenderCommand, missing_files_and_templates_are_named) {
   options_.template_path = write_file("template.jinja", "x");
   options_.input_path = folder_.path("none.jsonl");
   EXPECT_ERROR(ErrorKind::input, render_command(options_, nowhere), "none.jsonl");
+}
+
+TEST_F(RenderCommand, a_model_without_a_template_is_the_error_of_every_line) {
   options_.model_path = folder_.path("tiny.gguf");
   write_tiny_llama(options_.model_path, {});
-  EXPECT_ERROR(ErrorKind::model, render_command(options_, nowhere), "tokenizer.chat_template");
+  const std::string error = "{\"error\":\"" + options_.model_path + " has no chat template\"}\n";
+  EXPECT_EQ(render(std::string(kUserLine) + kUserLine, 1), error + error);
 }
 
 TEST_F(RenderCommand, hostile_templates_of_model_files_end_in_error_lines_within_a_second) {

@@ -319,11 +319,20 @@ class BatchingEngine final : public Engine {
     }
     if (*request.max_tokens == 0) return FinishReason::length;
     const std::vector<uint32_t>& answer = sequence.answer.tokens();
+    banned_ = sequence.answer.banned();
+    for (const std::vector<uint32_t>& word : request.bad_words) {
+      const size_t n_before = word.size() - 1;
+      if (n_before <= answer.size() &&
+          std::equal(
+              word.begin(), word.end() - 1, answer.end() - static_cast<ptrdiff_t>(n_before))) {
+        banned_.push_back(word.back());
+      }
+    }
     Sample sample = sampler_->sample(
         logits, request.sampling,
         {.prompt = request.prompt,
          .answer = answer,
-         .banned = sequence.answer.banned(),
+         .banned = banned_,
          .wants_logprob = request.wants_logprobs,
          .n_top_logprobs = request.n_top_logprobs});
     if (!sequence.has_first_token) {
@@ -383,6 +392,7 @@ class BatchingEngine final : public Engine {
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Sampler> sampler_;
   std::vector<SequenceResult> ended_early_;
+  std::vector<uint32_t> banned_;  // ids that the sequence at hand may not draw now
   Step step_;
   uint64_t steps_ = 0;
   uint64_t decode_tokens_ = 0;

@@ -45,6 +45,8 @@ struct SequenceRequest {
   std::vector<std::string> stop;  // cut from the answer
   bool include_stop_in_output = false;
   std::vector<uint32_t> stop_token_ids;
+  // Token sequences of the answer whose last token may not be drawn behind the others.
+  std::vector<std::vector<uint32_t>> bad_words;
   bool skip_special_tokens = true;
   bool wants_logprobs = false;
   uint32_t n_top_logprobs = 0;

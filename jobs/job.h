@@ -47,6 +47,7 @@ struct Parameters {
   bool echo = false;  // completions
   double typical_p = 1.0;
   std::vector<int64_t> allowed_token_ids;  // empty: all
+  std::vector<std::string> bad_words;      // none of them may be written
   bool return_token_ids = false;
 
   bool operator==(const Parameters&) const = default;

@@ -57,6 +57,7 @@ void visit_fields(Visitor& visit, AnyJob& job) {
   visit("echo", parameters.echo);
   visit("typical_p", parameters.typical_p);
   visit("allowed_token_ids", parameters.allowed_token_ids);
+  visit("bad_words", parameters.bad_words);
   visit("return_token_ids", parameters.return_token_ids);
 }
 

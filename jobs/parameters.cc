@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "base/format.h"
 #include "jobs/draft.h"
 #include "jobs/messages.h"
+#include "jobs/parameter_readers.h"
 
 namespace nightsweep {
 
@@ -25,10 +25,8 @@ constexpr unsigned kBoth = kChat | kCompletions;
 constexpr double kMaxDouble = std::numeric_limits<double>::max();
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMinInteger = std::numeric_limits<int64_t>::min();
-constexpr int64_t kMaxTokenId = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxChoices = 128;
-constexpr size_t kMaxStops = 16;
 
 using Read = void (*)(const Field&, Draft&);
 using IsNeutral = bool (*)(const Json&);
@@ -137,104 +135,6 @@ void read_later(const Field& field, Draft& draft) {
   draft.*kMember = field.integer(kMin, kMax);
 }
 
-void read_stop(const Field& field, Draft& draft) {
-  constexpr const char* kExpected = "a string or a list of up to 16 strings";
-  std::vector<std::string>& stop = draft.job.parameters.stop;
-  auto read_one = [&](const Field& one) {
-    if (one.string().empty()) one.refuse(code::kInvalidValue, "a string that is not empty");
-    stop.push_back(one.string());
-  };
-  if (field.value().is_string()) return read_one(field);
-  const Json::Array& strings = field.array(kExpected);
-  if (strings.size() > kMaxStops) {
-    throw Refusal{
-        field.path(), format("expected {}, found {} of them", kExpected, strings.size()),
-        code::kInvalidValue};
-  }
-  for (size_t i = 0; i < strings.size(); ++i)
-    read_one(field.element(i));
-}
-
-void read_stop_token_ids(const Field& field, Draft& draft) {
-  size_t count = field.array("a list of token ids").size();
-  for (size_t i = 0; i < count; ++i) {
-    draft.job.parameters.stop_token_ids.push_back(field.element(i).integer(0, kMaxTokenId));
-  }
-}
-
-void read_logit_bias(const Field& field, Draft& draft) {
-  auto& bias = draft.job.parameters.logit_bias;
-  for (const auto& [key, value] : field.object()) {
-    uint32_t id = 0;
-    auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    bool is_canonical = key == "0" || (!key.empty() && key[0] != '0');
-    if (error != std::errc() || end != key.data() + key.size() || !is_canonical) {
-      throw Refusal{
-          field.path(),
-          format("expected token ids such as \"1234\" as keys, found \"{}\"", key_text(key)),
-          code::kInvalidValue};
-    }
-    bias.emplace_back(id, field.member(key, value).number(-100, 100));
-  }
-  std::sort(bias.begin(), bias.end());
-}
-
-void read_template_kwargs(const Field& field, Draft& draft) {
-  for (const auto& [key, value] : field.object()) {
-    // These reach the template from the request itself; twice would make one of them void.
-    if (key == "messages" || key == "tools" || key == "add_generation_prompt" ||
-        key == "continue_final_message") {
-      throw Refusal{
-          field.member_path(key),
-          format("expected variables of the template, found \"{}\", a field of the request", key),
-          code::kInvalidValue};
-    }
-  }
-  draft.job.chat_template_kwargs = field.value();
-}
-
-// Definitions for the template. What is in them is the template's and the model's business.
-void read_tools(const Field& field, Draft& draft) {
-  const Json::Array& tools = field.array("a list of tool definitions");
-  for (size_t i = 0; i < tools.size(); ++i) {
-    const Field tool = field.element(i);
-    tool.object();
-    const Json* type = tool.value().find("type");
-    if (type != nullptr) {
-      const Field type_field = tool.member("type", *type);
-      if (type_field.string() != "function") {
-        type_field.refuse(code::kUnsupportedValue, "\"function\"");
-      }
-    }
-  }
-  if (!tools.empty()) draft.job.tools = field.value();
-}
-
-void read_tool_choice(const Field& field, Draft& draft) {
-  if (field.value() == Json("none") || field.value() == Json("auto")) {
-    draft.tool_choice = field.value().as_string();
-    return;
-  }
-  field.refuse(code::kUnsupportedValue, "\"none\" (the answers are not parsed for tool calls)");
-}
-
-void read_documents(const Field& field, Draft& draft) {
-  if (!field.array("a list of documents").empty()) draft.job.documents = field.value();
-}
-
-void read_allowed_token_ids(const Field& field, Draft& draft) {
-  size_t count = field.array("a list of token ids").size();
-  for (size_t i = 0; i < count; ++i) {
-    draft.job.parameters.allowed_token_ids.push_back(field.element(i).integer(0, kMaxTokenId));
-  }
-}
-
-void read_truncation(const Field& field, Draft& draft) {
-  const int64_t n = field.integer(-1, kMaxTokens);
-  if (n == 0) field.refuse(code::kInvalidValue, "-1 (as many as fit) or at least 1");
-  draft.job.truncate_prompt_tokens = n;
-}
-
 void read_completion_logprobs(const Field& field, Draft& draft) {
   draft.job.parameters.top_logprobs = field.integer(0, 5);
   draft.job.parameters.logprobs = true;
@@ -313,6 +213,7 @@ constexpr Parameter kParameters[] = {
         kBoth,
         [](const Field& f, Draft& d) { d.job.parameters.typical_p = f.number_above(0, 1); }),
     honoured("allowed_token_ids", kBoth, read_allowed_token_ids),
+    honoured("bad_words", kBoth, read_bad_words),
     honoured("return_token_ids", kBoth, read_boolean<&Parameters::return_token_ids>),
     honoured("truncate_prompt_tokens", kBoth, read_truncation),
     honoured("tools", kChat, read_tools),
@@ -371,7 +272,6 @@ constexpr Parameter kParameters[] = {
     limited("early_stopping", "false", is_false, "beam search is not supported"),
     limited("spaces_between_special_tokens", "true", is_true, kNotYet),
     limited("priority", "0", is_zero, kNotYet),
-    refused("bad_words", kNotYet, is_empty_list),
     refused("prompt_logprobs", "use /v1/completions with echo and logprobs"),
     limited("return_tokens_as_token_ids", "false", is_false, kNotYet),
     refused("prompt_embeds", kNotYet),

@@ -245,6 +245,22 @@ std::variant<TokenIds, ApiError> RequestMaker::text_prompt(const Job& job, const
   return tokenizer_.encode(std::get<std::string>(prompt), job.add_special_tokens, true);
 }
 
+// As vLLM does: each word at the beginning of a text, and behind a space where that is another
+// token first and no longer sequence.
+std::vector<std::vector<uint32_t>> RequestMaker::bad_words_of(
+    const std::vector<std::string>& words) const {
+  std::vector<std::vector<uint32_t>> sequences;
+  for (const std::string& word : words) {
+    const std::string core = word.substr(word.find_first_not_of(' '));
+    std::vector<uint32_t> plain = tokenizer_.encode(core, false, false);
+    std::vector<uint32_t> spaced = tokenizer_.encode(" " + core, false, false);
+    const bool is_other = !spaced.empty() && spaced.size() == plain.size() && spaced[0] != plain[0];
+    if (!plain.empty()) sequences.push_back(std::move(plain));
+    if (is_other) sequences.push_back(std::move(spaced));
+  }
+  return sequences;
+}
+
 void RequestMaker::truncate(TokenIds& ids, int64_t n_wanted) const {
   const size_t most = n_wanted < 0 ? context_tokens_ - 1 : static_cast<size_t>(n_wanted);
   if (ids.size() > most) ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(most));
@@ -300,6 +316,7 @@ SequenceRequest RequestMaker::sequence(
   request.include_stop_in_output = parameters.include_stop_str_in_output;
   for (int64_t id : parameters.stop_token_ids)
     request.stop_token_ids.push_back(static_cast<uint32_t>(id));
+  request.bad_words = bad_words_of(parameters.bad_words);
   request.skip_special_tokens = parameters.skip_special_tokens;
   request.wants_logprobs = parameters.logprobs;
   request.n_top_logprobs = static_cast<uint32_t>(parameters.top_logprobs);

@@ -55,6 +55,7 @@ class RequestMaker {
   std::variant<TokenIds, ApiError> chat_prompt(const Job& job, int64_t submitted_unix_s) const;
   std::variant<TokenIds, ApiError> text_prompt(const Job& job, const Prompt& prompt) const;
   std::optional<ApiError> check_template_fields(const Job& job) const;
+  std::vector<std::vector<uint32_t>> bad_words_of(const std::vector<std::string>& words) const;
   // Keeps the last `n_wanted` ids, or with -1 as many as the context has room for.
   void truncate(TokenIds& ids, int64_t n_wanted) const;
   AnswerLogprob logprob(const AnswerToken& token) const;

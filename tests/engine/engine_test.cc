@@ -135,6 +135,25 @@ TEST_F(TinyEngine, a_context_beyond_the_models_own_is_refused) {
   }
 }
 
+TEST_F(TinyEngine, bad_words_are_never_written_whole) {
+  SequenceRequest plain = request(0, 12);
+  const std::vector<uint32_t> tokens = run_all(*engine_, {plain}).front().tokens;
+  ASSERT_EQ(tokens.size(), 12U);
+  const auto holds = [](const std::vector<uint32_t>& text, const std::vector<uint32_t>& word) {
+    return std::search(text.begin(), text.end(), word.begin(), word.end()) != text.end();
+  };
+  for (size_t length : {1U, 2U, 3U}) {
+    const std::vector<uint32_t> word(
+        tokens.begin() + 4, tokens.begin() + 4 + static_cast<ptrdiff_t>(length));
+    SequenceRequest barred = plain;
+    barred.bad_words = {word};
+    const std::vector<uint32_t> found = run_all(*engine_, {barred}).front().tokens;
+    EXPECT_TRUE(holds(tokens, word));
+    EXPECT_FALSE(holds(found, word)) << length;
+    EXPECT_EQ(found[0], length == 1 && tokens[0] == word[0] ? found[0] : tokens[0]);
+  }
+}
+
 TEST_F(TinyEngine, verified_numerics_name_the_layer_and_spare_the_neighbours) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto errors_with = [&](const std::string& tensor, const std::vector<uint64_t>& dims,

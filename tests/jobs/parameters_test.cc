@@ -335,12 +335,14 @@ TEST(Parameters, fields_for_templates_land_once) {
 
 TEST(Parameters, extensions_of_vllm_have_ranges_on_both_endpoints) {
   for (auto line : {chat_line, completion_line}) {
-    const Job job =
-        job_of(line(R"("typical_p":0.5,"allowed_token_ids":[3,4.0],"return_token_ids":true,)"
-                    R"("truncate_prompt_tokens":7)"));
+    const Job job = job_of(line(
+        R"("typical_p":0.5,"allowed_token_ids":[3,4.0],"return_token_ids":true,"bad_words":["x"],)"
+        R"("truncate_prompt_tokens":7)"));
     EXPECT_EQ(job.parameters.typical_p, 0.5);
     EXPECT_EQ(job.parameters.allowed_token_ids, (std::vector<int64_t>{3, 4}));
     EXPECT_TRUE(job.parameters.return_token_ids);
+    EXPECT_EQ(job.parameters.bad_words, std::vector<std::string>{"x"});
+    EXPECT_EQ(error_of(line(R"("bad_words":[" "])")).field, "bad_words[0]");
     EXPECT_EQ(job.truncate_prompt_tokens, 7);
     EXPECT_EQ(job_of(line(R"("truncate_prompt_tokens":-1)")).truncate_prompt_tokens, -1);
     for (const char* bad :
@@ -408,7 +410,6 @@ const RefusedRow kRefusedRows[] = {
     {"early_stopping", "true", "unsupported_value", "false"},
     {"spaces_between_special_tokens", "false", "unsupported_value", "true"},
     {"priority", "1", "unsupported_value", "0"},
-    {"bad_words", "[\"x\"]", "unsupported_parameter", "[]"},
     {"prompt_logprobs", "1", "unsupported_parameter"},
     {"return_tokens_as_token_ids", "true", "unsupported_value", "false"},
     {"prompt_embeds", "\"x\"", "unsupported_parameter"},

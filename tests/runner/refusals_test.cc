@@ -196,6 +196,15 @@ TEST_F(Refusals, fields_for_a_template_that_does_not_know_them) {
   EXPECT_EQ(model().tokenizer().decode(std::get<PromptTokens>(made).at(0), true), " f low None");
 }
 
+TEST_F(Refusals, bad_words_are_barred_with_and_without_a_space_in_front) {
+  const Job job = job_of(R"({"prompt":"x","bad_words":["  a"]})");
+  auto made = model().maker().prompts(job, 0);
+  const SequenceRequest request =
+      model().maker().sequence(job, std::get<PromptTokens>(made), 0, {});
+  ASSERT_FALSE(request.bad_words.empty());
+  EXPECT_EQ(request.bad_words[0], model().tokenizer().encode("a", false, false));
+}
+
 // What `choices` makes of an answer's text behind a prompt.
 Choice choice_of(const PromptModel& model, const std::string& prompt, const std::string& answer) {
   Job job;

@@ -28,27 +28,27 @@ struct Parameters {
   double temperature = 1.0;
   double top_p = 1.0;
   double min_p = 0.0;
+  double typical_p = 1.0;
   int64_t top_k = 0;
   double repetition_penalty = 1.0;
   double frequency_penalty = 0.0;
   double presence_penalty = 0.0;
   std::vector<std::pair<uint32_t, double>> logit_bias;
-  int64_t seed = 0;                   // always set: drawn at submit where the line has none
-  std::optional<int64_t> max_tokens;  // none: the rest of the context
-  int64_t min_tokens = 0;
-  bool ignore_eos = false;
-  std::vector<std::string> stop;
-  std::vector<int64_t> stop_token_ids;
-  bool include_stop_str_in_output = false;
-  bool skip_special_tokens = true;
-  int64_t n = 1;
-  bool logprobs = false;
-  int64_t top_logprobs = 0;
-  bool echo = false;  // completions
-  double typical_p = 1.0;
   std::vector<int64_t> allowed_token_ids;  // empty: all
   std::vector<std::string> bad_words;      // none of them may be written
+  int64_t seed = 0;                        // always set: drawn at submit where the line has none
+  std::optional<int64_t> max_tokens;       // none: the rest of the context
+  int64_t min_tokens = 0;
+  std::vector<std::string> stop;
+  std::vector<int64_t> stop_token_ids;
+  bool ignore_eos = false;
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+  bool echo = false;  // completions
+  bool logprobs = false;
   bool return_token_ids = false;
+  int64_t top_logprobs = 0;
+  int64_t n = 1;
 
   bool operator==(const Parameters&) const = default;
 };
@@ -63,17 +63,17 @@ struct Job {
   std::string model;          // as the line has it; may be empty
   Json messages;              // chat: array as given, text parts joined, null members left out
   Json chat_template_kwargs;  // chat: object or null
+  Json tools;                 // chat: array or null; the model may read them, not call them
+  Json documents;             // chat: array or null
+  std::optional<std::string> reasoning_effort;    // chat: for templates that know it
+  std::optional<std::string> verbosity;           // chat: the same
+  std::vector<Prompt> prompts;                    // completions: one or more
+  std::optional<int64_t> truncate_prompt_tokens;  // the last of them stay; -1: what fits
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  Json tools;      // chat: array or null; the model may read them, not call them
-  Json documents;  // chat: array or null
-  std::optional<std::string> reasoning_effort;  // chat: for templates that know it
-  std::optional<std::string> verbosity;         // chat: the same
-  bool separate_reasoning = false;              // chat: what stands in <think> is no content
-  std::vector<Prompt> prompts;                  // completions: one or more
-  bool add_special_tokens = true;  // where the line is silent: completions true, chat false,
-                                   // since the template writes them
-  std::optional<int64_t> truncate_prompt_tokens;  // the last of them stay; -1: what fits
+  bool separate_reasoning = false;  // chat: what stands in <think> is no content
+  bool add_special_tokens = true;   // where the line is silent: completions true, chat false,
+                                    // since the template writes them
   Parameters parameters;
   std::vector<std::string> ignored;  // fields that were accepted and have no effect
 

@@ -99,11 +99,11 @@ class Review {
   // A field and a variable of the same name would make one of them void.
   void check_template_variables() {
     const Job& job = draft_.job;
-    const std::pair<const char*, bool> kFields[] = {
+    const std::pair<const char*, bool> fields[] = {
         {"documents", !job.documents.is_null()},
         {"reasoning_effort", job.reasoning_effort.has_value()},
         {"verbosity", job.verbosity.has_value()}};
-    for (auto [key, is_given] : kFields) {
+    for (auto [key, is_given] : fields) {
       if (!is_given || job.chat_template_kwargs.find(key) == nullptr) continue;
       refuse(key, "it here or in chat_template_kwargs, found both");
     }

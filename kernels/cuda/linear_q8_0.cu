@@ -1,0 +1,5 @@
+#include "kernels/cuda/linear_instance.cuh"
+
+namespace nightsweep::cuda {
+template const KernelList& linear_kernels<QuantType::q8_0>();
+}  // namespace nightsweep::cuda

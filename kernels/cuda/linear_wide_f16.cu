@@ -1,0 +1,5 @@
+#include "kernels/cuda/linear_wide.cuh"
+
+namespace nightsweep::cuda {
+template const WideKernelList& linear_wide_kernels<QuantType::f16>();
+}  // namespace nightsweep::cuda

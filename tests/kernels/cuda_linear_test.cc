@@ -1,0 +1,632 @@
+// The linear operator of the CUDA device, by itself, against references in double.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "kernels/cuda/linear.h"
+#include "kernels/oracle.h"
+
+namespace nightsweep::cuda {
+namespace {
+
+constexpr uint32_t kPoison = 0x7FC0DEAD;  // a NaN
+
+class Buffer {
+ public:
+  explicit Buffer(size_t size_bytes) : size_bytes_(size_bytes) {
+    EXPECT_EQ(cudaMalloc(&data_, std::max<size_t>(size_bytes, 1)), cudaSuccess);
+  }
+  template <typename T>
+  explicit Buffer(const std::vector<T>& values) : Buffer(values.size() * sizeof(T)) {
+    EXPECT_EQ(cudaMemcpy(data_, values.data(), size_bytes_, cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  ~Buffer() { cudaFree(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  float* floats() const { return static_cast<float*>(data_); }
+  template <typename T>
+  std::vector<T> read() const {
+    std::vector<T> values(size_bytes_ / sizeof(T));
+    EXPECT_EQ(
+        cudaMemcpy(values.data(), data_, values.size() * sizeof(T), cudaMemcpyDeviceToHost),
+        cudaSuccess);
+    return values;
+  }
+
+ private:
+  size_t size_bytes_;
+  void* data_ = nullptr;
+};
+
+Buffer poisoned(size_t n_floats) {
+  return Buffer(std::vector<uint32_t>(n_floats, kPoison));
+}
+
+struct Matrix {
+  QuantType type;
+  uint32_t n_rows;
+  uint32_t n_cols;
+  std::vector<std::byte> file;
+  std::vector<float> values;
+  std::unique_ptr<Buffer> on_device;
+  std::unique_ptr<Buffer> packed;
+
+  MatrixView file_view() const {
+    return {type, WeightLayout::file, n_rows, n_cols, on_device->data()};
+  }
+  MatrixView view() const { return {type, WeightLayout::packed, n_rows, n_cols, packed->data()}; }
+  // Rows [first, first + count); first is a multiple of 16.
+  MatrixView slice(uint32_t first, uint32_t count) const {
+    MatrixView part = view();
+    part.data += LinearOperator::packed_bytes(type, first, n_cols);
+    part.n_rows = count;
+    return part;
+  }
+};
+
+class CudaLinear : public testing::Test {
+ protected:
+  void SetUp() override {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+      GTEST_SKIP() << "SKIPPED: no CUDA device here";
+    }
+    linear_ = std::make_unique<LinearOperator>();
+    workspace_ = std::make_unique<Buffer>(linear_->workspace_bytes());
+    linear_->set_workspace(workspace_->data(), nullptr);
+  }
+  void TearDown() override { EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess); }
+
+  Matrix pack(QuantType type, uint32_t n_rows, uint32_t n_cols, std::vector<std::byte> file) {
+    Matrix matrix{type, n_rows, n_cols, std::move(file), {}, nullptr, nullptr};
+    matrix.values = dequantized(type, matrix.file, size_t{n_rows} * n_cols);
+    matrix.on_device = std::make_unique<Buffer>(matrix.file);
+    matrix.packed = std::make_unique<Buffer>(LinearOperator::packed_bytes(type, n_rows, n_cols));
+    linear_->pack(matrix.file_view(), matrix.packed->data(), nullptr);
+    return matrix;
+  }
+  Matrix random_matrix(QuantType type, uint32_t n_rows, uint32_t n_cols, Random& random) {
+    return pack(type, n_rows, n_cols, random_blocks(type, size_t{n_rows} * n_cols, random));
+  }
+
+  std::vector<float> apply(const MatrixView& weight, const std::vector<float>& x) {
+    LinearPart part;
+    part.weight = weight;
+    return apply_parts({part}, x);
+  }
+  // Parts side by side in one output, in their order.
+  std::vector<float> apply_parts(std::vector<LinearPart> parts, const std::vector<float>& x) {
+    const uint32_t n_cols = parts[0].weight.n_cols;
+    const auto rows = static_cast<uint32_t>(x.size() / n_cols);
+    uint32_t stride = 0;
+    for (LinearPart& part : parts) {
+      part.out_column = stride;
+      stride += part.weight.n_rows;
+    }
+    const Buffer out = poisoned(size_t{rows} * stride);
+    for (LinearPart& part : parts) {
+      part.out = out.floats();
+      part.out_stride = stride;
+    }
+    const Buffer input(x);
+    const Buffer memory(LinearOperator::input_bytes(rows, n_cols));
+    linear_->apply(
+        linear_->prepare(input.floats(), rows, n_cols, memory.data(), nullptr), parts, nullptr);
+    return out.read<float>();
+  }
+
+  std::unique_ptr<LinearOperator> linear_;
+  std::unique_ptr<Buffer> workspace_;
+};
+
+std::vector<uint32_t> awkward_columns(QuantType type) {
+  switch (quant_traits(type).block_elems) {
+    case 1:
+      return {1, 33, 100, 576};
+    case 32:
+      return {32, 96, 576, 1536};
+    default:
+      return {256, 768, 1536};
+  }
+}
+
+std::vector<double> reference(const Matrix& matrix, const std::vector<float>& x) {
+  const size_t rows = x.size() / matrix.n_cols;
+  std::vector<double> out(rows * matrix.n_rows);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t o = 0; o < matrix.n_rows; ++o) {
+      double sum = 0;
+      for (size_t k = 0; k < matrix.n_cols; ++k) {
+        sum += static_cast<double>(matrix.values[o * matrix.n_cols + k]) *
+               static_cast<double>(x[r * matrix.n_cols + k]);
+      }
+      out[r * matrix.n_rows + o] = sum;
+    }
+  }
+  return out;
+}
+
+// Size of the roundings to f16, as linear.h states them: of x, of a weight, and of what a weight is
+// the difference of. The last is not visible in the values; the spread of a block bounds it.
+std::vector<double> tolerances(const Matrix& matrix, const std::vector<float>& x) {
+  constexpr double kUnit = 0x1p-11;
+  const size_t n_cols = matrix.n_cols;
+  const size_t rows = x.size() / n_cols;
+  const bool is_float = is_float_type(matrix.type);
+  std::vector<double> weight_error(matrix.values.size());
+  for (size_t o = 0; o < matrix.n_rows; ++o) {
+    const float* const row = matrix.values.data() + o * n_cols;
+    for (size_t first = 0; first < n_cols; first += 32) {
+      const size_t end = std::min(n_cols, first + 32);
+      const auto [low, high] = std::minmax_element(row + first, row + end);
+      const double size = std::max(std::fabs(*low), std::fabs(*high)) + (*high - *low);
+      for (size_t k = first; k < end; ++k) {
+        weight_error[o * n_cols + k] =
+            kUnit * (is_float ? static_cast<double>(std::fabs(row[k])) : 3 * size);
+      }
+    }
+  }
+  std::vector<double> out(rows * matrix.n_rows);
+  for (size_t r = 0; r < rows; ++r) {
+    double largest = 0;
+    for (size_t k = 0; k < n_cols; ++k)
+      largest = std::max(largest, static_cast<double>(std::fabs(x[r * n_cols + k])));
+    for (size_t o = 0; o < matrix.n_rows; ++o) {
+      double sum = 0;
+      double magnitudes = 0;
+      for (size_t k = 0; k < n_cols; ++k) {
+        const double value = std::fabs(static_cast<double>(x[r * n_cols + k]));
+        const double weight = std::fabs(static_cast<double>(matrix.values[o * n_cols + k]));
+        sum += (value * kUnit + largest * 0x1p-39) * (weight + weight_error[o * n_cols + k]) +
+               value * weight_error[o * n_cols + k];
+        magnitudes += value * weight;
+      }
+      out[r * matrix.n_rows + o] = sum + 4 * rounding_bound(magnitudes, n_cols);
+    }
+  }
+  return out;
+}
+
+double relative_error(const std::vector<double>& expected, const std::vector<float>& found) {
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error += (expected[i] - found[i]) * (expected[i] - found[i]);
+    size += expected[i] * expected[i];
+  }
+  return std::sqrt(error / size);
+}
+
+TEST_F(CudaLinear, PackedWeightsTakeTheBytesOfTheFile) {
+  for (const QuantType type : all_types()) {
+    for (const uint32_t n_cols : {2048U, 8192U, 28672U}) {
+      const auto file = static_cast<double>(quant_bytes(type, size_t{n_cols} * 4096));
+      const auto packed = static_cast<double>(LinearOperator::packed_bytes(type, 4096, n_cols));
+      EXPECT_LT(packed, 1.002 * file) << quant_traits(type).name;
+      EXPECT_GE(packed, file) << quant_traits(type).name;
+    }
+  }
+}
+
+TEST_F(CudaLinear, EmbeddingGivesTheBitsOfTheReferenceDecoder) {
+  Random random(1);
+  for (const QuantType type : all_types()) {
+    for (const uint32_t n_cols : awkward_columns(type)) {
+      const Matrix table = random_matrix(type, 37, n_cols, random);
+      const std::vector<uint32_t> ids = {0, 36, 7, 8, 15, 16, 31, 9, 7};
+      std::vector<float> expected;
+      for (const uint32_t id : ids) {
+        const auto row = rows_of(table.values, id, 1, n_cols);
+        expected.insert(expected.end(), row.begin(), row.end());
+      }
+      const Buffer on_device(ids);
+      for (const MatrixView& view : {table.file_view(), table.view()}) {
+        const Buffer out = poisoned(expected.size());
+        linear_->embed(
+            view, reinterpret_cast<const uint32_t*>(on_device.data()),
+            static_cast<uint32_t>(ids.size()), out.floats(), nullptr);
+        EXPECT_TRUE(same_bits(expected, out.read<float>()))
+            << quant_traits(type).name << ", " << n_cols << " columns, "
+            << (view.layout == WeightLayout::packed ? "packed" : "as in the file");
+      }
+    }
+  }
+}
+
+TEST_F(CudaLinear, AgreesWithDoubleAtAwkwardSizes) {
+  Random random(2);
+  for (const QuantType type : all_types()) {
+    for (const uint32_t n_cols : awkward_columns(type)) {
+      for (const uint32_t n_rows : {1U, 16U, 67U}) {
+        const Matrix matrix = random_matrix(type, n_rows, n_cols, random);
+        for (const uint32_t rows : {1U, 2U, 8U, 9U, 17U, 33U, 64U, 65U, 130U}) {
+          const std::vector<float> x = random.normals(size_t{rows} * n_cols);
+          const std::vector<float> found = apply(matrix.view(), x);
+          const std::vector<double> expected = reference(matrix, x);
+          const std::vector<double> tolerance = tolerances(matrix, x);
+          WorstElement worst;
+          for (size_t i = 0; i < expected.size(); ++i)
+            worst.add_checked(i / n_rows, i % n_rows, expected[i], found[i], tolerance[i]);
+          ASSERT_LE(worst.ratio(), 1.0) << quant_traits(type).name << " " << n_rows << " x "
+                                        << n_cols << ", " << rows << " rows: " << worst.text();
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaLinear, ErrorsAreThoseOfRoundingToHalf) {
+  Random random(3);
+  for (const QuantType type : all_types()) {
+    const Matrix matrix = random_matrix(type, 128, 2048, random);
+    const std::vector<float> x = random.normals(size_t{20} * 2048);
+    const double error = relative_error(reference(matrix, x), apply(matrix.view(), x));
+    std::printf("%-5s relative error %.3g\n", quant_traits(type).name, error);
+    EXPECT_LT(error, 4.5e-4) << quant_traits(type).name;
+    EXPECT_GT(error, 1e-5) << quant_traits(type).name << ": too good to have been rounded";
+  }
+}
+
+TEST_F(CudaLinear, BiasSumsAndPlacesOfTheParts) {
+  Random random(4);
+  const Matrix first = random_matrix(QuantType::q4_k, 40, 512, random);
+  const Matrix second = random_matrix(QuantType::q6_k, 19, 512, random);
+  const Matrix third = random_matrix(QuantType::q4_k, 33, 512, random);
+  const std::vector<float> bias = random.normals(19);
+  const Buffer bias_on_device(bias);
+  for (const uint32_t rows : {1U, 11U, 20U, 50U, 100U}) {
+    const std::vector<float> x = random.normals(size_t{rows} * 512);
+    const std::vector<float> alone[] = {
+        apply(first.view(), x), apply(second.view(), x), apply(third.view(), x)};
+    constexpr uint32_t kStride = 101;
+    const std::vector<float> before = random.normals(size_t{rows} * kStride);
+    const Buffer out(before);
+    LinearPart parts[3];
+    parts[0] = {first.view(), nullptr, out.floats(), kStride, 3, false};
+    parts[1] = {second.view(), bias_on_device.floats(), out.floats(), kStride, 44, false};
+    parts[2] = {third.view(), nullptr, out.floats(), kStride, 64, true};
+    const Buffer input(x);
+    const Buffer memory(LinearOperator::input_bytes(rows, 512));
+    linear_->apply(
+        linear_->prepare(input.floats(), rows, 512, memory.data(), nullptr), parts, nullptr);
+    std::vector<float> expected = before;
+    for (uint32_t r = 0; r < rows; ++r) {
+      float* const row = expected.data() + size_t{r} * kStride;
+      for (uint32_t o = 0; o < 40; ++o)
+        row[3 + o] = alone[0][r * 40 + o];
+      for (uint32_t o = 0; o < 19; ++o)
+        row[44 + o] = alone[1][r * 19 + o] + bias[o];
+      for (uint32_t o = 0; o < 33; ++o)
+        row[64 + o] += alone[2][r * 33 + o];
+    }
+    EXPECT_TRUE(same_bits(expected, out.read<float>())) << rows << " rows";
+  }
+}
+
+constexpr uint32_t kRowCounts[] = {1, 2, 3, 8, 16, 17, 63, 64, 65, 128, 256, 512};
+constexpr uint32_t kMostRows = 512;
+
+// Rows 7, 20, 33, ... of `x`, so that a row is never where it was.
+std::vector<uint32_t> scattered(uint32_t count) {
+  std::vector<uint32_t> rows(count);
+  for (uint32_t i = 0; i < count; ++i)
+    rows[i] = (7 + 13 * i) % kMostRows;
+  return rows;
+}
+
+std::vector<float>
+gather(const std::vector<float>& x, const std::vector<uint32_t>& rows, uint32_t n_cols) {
+  std::vector<float> result;
+  for (const uint32_t row : rows) {
+    const auto values = rows_of(x, row, 1, n_cols);
+    result.insert(result.end(), values.begin(), values.end());
+  }
+  return result;
+}
+
+TEST_F(CudaLinear, ARowHasTheSameBitsInAnyCompany) {
+  Random random(5);
+  for (const QuantType type : all_types()) {
+    const bool is_block = quant_traits(type).block_elems == 256;
+    for (const uint32_t n_cols : {is_block ? 1280U : 576U, is_block ? 256U : 2144U}) {
+      const uint32_t n_rows = 304;
+      const Matrix matrix = random_matrix(type, n_rows, n_cols, random);
+      const std::vector<float> x = random.normals(size_t{kMostRows} * n_cols);
+      const std::vector<float> all = apply(matrix.view(), x);
+      for (const uint32_t count : kRowCounts) {
+        const std::vector<uint32_t> rows = scattered(count);
+        EXPECT_TRUE(same_bits(gather(all, rows, n_rows), apply(matrix.view(), gather(x, rows, n_cols))))
+            << quant_traits(type).name << ", " << n_cols << " columns, " << count << " rows";
+      }
+    }
+  }
+}
+
+// Every tile of every kernel, those for other numbers of rows and other GPUs too.
+TEST_F(CudaLinear, AllTilesGiveTheSameBits) {
+  Random random(14);
+  constexpr uint32_t kShapes = 9;
+  constexpr uint32_t kCapacity[kShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512};
+  const uint32_t n_shapes = linear_->has_wide_tiles() ? kShapes : 5;
+  std::printf("%u tiles, warpgroup products %s\n", n_shapes, n_shapes == kShapes ? "on" : "off");
+  for (const QuantType type : all_types()) {
+    const uint32_t n_rows = 600;
+    const uint32_t n_cols = quant_traits(type).block_elems == 256 ? 1280 : 1216;
+    const Matrix matrix = random_matrix(type, n_rows, n_cols, random);
+    for (const uint32_t rows : {5U, 13U, 29U, 150U}) {
+      const std::vector<float> x = random.normals(size_t{rows} * n_cols);
+      const std::vector<float> expected = apply(matrix.view(), x);
+      for (uint32_t shape = 0; shape < n_shapes; ++shape) {
+        if (rows > kCapacity[shape]) continue;
+        LinearOptions options;
+        options.tile = static_cast<TileShape>(shape);
+        auto other = std::make_unique<LinearOperator>(options);
+        other->set_workspace(workspace_->data(), nullptr);
+        std::swap(linear_, other);
+        EXPECT_TRUE(same_bits(expected, apply(matrix.view(), x)))
+            << quant_traits(type).name << ", " << rows << " rows, tile " << shape;
+        std::swap(linear_, other);
+      }
+    }
+  }
+}
+
+// Enough outputs that a block does all splits itself at many rows, and not at few.
+TEST_F(CudaLinear, BitsDoNotDependOnHowSplitsAreShared) {
+  Random random(6);
+  for (const QuantType type : {QuantType::q4_k, QuantType::q8_0}) {
+    const uint32_t n_cols = 1024;
+    const uint32_t n_rows = 80 * 256;
+    const Matrix matrix = random_matrix(type, n_rows, n_cols, random);
+    const std::vector<float> x = random.normals(size_t{kMostRows} * n_cols);
+    const std::vector<float> all = apply(matrix.view(), x);
+    for (const uint32_t count : {1U, 16U, 64U, 128U, 200U}) {
+      const std::vector<uint32_t> rows = scattered(count);
+      EXPECT_TRUE(same_bits(gather(all, rows, n_rows), apply(matrix.view(), gather(x, rows, n_cols))))
+          << quant_traits(type).name << ", " << count << " rows";
+    }
+  }
+}
+
+TEST_F(CudaLinear, SlicesAndPartsChangeNoBit) {
+  Random random(7);
+  for (const QuantType type : all_types()) {
+    const Matrix matrix = random_matrix(type, 200, 768, random);
+    const Matrix other = random_matrix(QuantType::q6_k, 70, 768, random);
+    for (const uint32_t rows : {1U, 12U, 30U, 64U, 129U}) {
+      const std::vector<float> x = random.normals(size_t{rows} * 768);
+      const std::vector<float> whole = apply(matrix.view(), x);
+      std::vector<LinearPart> parts(4);
+      parts[0].weight = matrix.slice(0, 16);
+      parts[1].weight = matrix.slice(16, 112);
+      parts[2].weight = matrix.slice(128, 72);
+      parts[3].weight = other.view();
+      const std::vector<float> cut = apply_parts(parts, x);
+      for (uint32_t r = 0; r < rows; ++r) {
+        ASSERT_TRUE(same_bits(
+            rows_of(whole, r, 1, 200),
+            {cut.begin() + size_t{r} * 270, cut.begin() + size_t{r} * 270 + 200}))
+            << quant_traits(type).name << ", row " << r << " of " << rows;
+      }
+    }
+  }
+}
+
+// What the tests above would catch: the sum cut elsewhere from 9 rows on.
+TEST_F(CudaLinear, AControlThatSplitsByRowCountIsCaught) {
+  Random random(8);
+  const uint32_t n_rows = 64;
+  const uint32_t n_cols = 1024;
+  const Matrix matrix = random_matrix(QuantType::q8_0, n_rows, n_cols, random);
+  std::vector<std::byte> halves[2];
+  const size_t half_bytes = quant_bytes(QuantType::q8_0, n_cols / 2);
+  for (uint32_t row = 0; row < n_rows; ++row) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      const auto from = matrix.file.begin() + static_cast<ptrdiff_t>((2 * row + i) * half_bytes);
+      halves[i].insert(halves[i].end(), from, from + static_cast<ptrdiff_t>(half_bytes));
+    }
+  }
+  const Matrix left = pack(QuantType::q8_0, n_rows, n_cols / 2, halves[0]);
+  const Matrix right = pack(QuantType::q8_0, n_rows, n_cols / 2, halves[1]);
+  const auto control = [&](const std::vector<float>& x) {
+    if (x.size() / n_cols <= 8) return apply(matrix.view(), x);
+    std::vector<float> x_halves[2];
+    for (size_t at = 0; at < x.size(); at += n_cols / 2) {
+      auto& half = x_halves[at / (n_cols / 2) % 2];
+      half.insert(
+          half.end(), x.begin() + static_cast<ptrdiff_t>(at),
+          x.begin() + static_cast<ptrdiff_t>(at + n_cols / 2));
+    }
+    std::vector<float> sum = apply(left.view(), x_halves[0]);
+    const std::vector<float> rest = apply(right.view(), x_halves[1]);
+    for (size_t i = 0; i < sum.size(); ++i)
+      sum[i] += rest[i];
+    return sum;
+  };
+  const std::vector<float> x = random.normals(size_t{kMostRows} * n_cols);
+  const std::vector<float> all = control(x);
+  const std::vector<uint32_t> rows = scattered(3);
+  EXPECT_FALSE(same_bits(gather(all, rows, n_rows), control(gather(x, rows, n_cols))));
+}
+
+TEST_F(CudaLinear, AnOutlierCostsTheOthersNothing) {
+  Random random(9);
+  const uint32_t n_cols = 2048;
+  for (const QuantType type : {QuantType::q4_k, QuantType::q6_k, QuantType::q8_0}) {
+    const Matrix matrix = random_matrix(type, 64, n_cols, random);
+    std::vector<float> x = random.normals(size_t{9} * n_cols);
+    const std::vector<float> ordinary = x;
+    for (size_t row = 0; row < 9; ++row)
+      x[row * n_cols + 700] = 1e6F;
+    const double error = relative_error(reference(matrix, x), apply(matrix.view(), x));
+    std::printf("%-5s relative error with 1e6 in one channel %.3g\n", quant_traits(type).name, error);
+    EXPECT_LT(error, 4.5e-4);
+  }
+  // Where the outlier meets a weight of zero, the sum of all others is left.
+  std::vector<std::byte> file = random_blocks(QuantType::q8_0, size_t{64} * n_cols, random);
+  for (size_t row = 0; row < 64; ++row)
+    file[row * quant_bytes(QuantType::q8_0, n_cols) + 34 * (700 / 32) + 2 + 700 % 32] = std::byte{0};
+  const Matrix matrix = pack(QuantType::q8_0, 64, n_cols, file);
+  std::vector<float> x = random.normals(n_cols);
+  x[700] = 1e6F;
+  const double error = relative_error(reference(matrix, x), apply(matrix.view(), x));
+  std::printf("beside an outlier with weight 0: %.3g\n", error);
+  EXPECT_LT(error, 4.5e-4);
+}
+
+TEST_F(CudaLinear, ZerosExtremesAndWhatIsNoNumber) {
+  Random random(10);
+  for (const QuantType type : {QuantType::q8_0, QuantType::q4_k, QuantType::f16}) {
+    const Matrix matrix = random_matrix(type, 16, 256, random);
+    for (const uint32_t rows : {1U, 70U}) {
+      const size_t n = size_t{rows} * 256;
+      for (const float value : apply(matrix.view(), std::vector<float>(n, 0.0F)))
+        EXPECT_EQ(value, 0.0F);
+      for (const float value : apply(matrix.view(), std::vector<float>(n, 1e-41F)))
+        EXPECT_LT(std::fabs(value), 1e-35F);
+      for (const float value : apply(matrix.view(), std::vector<float>(n, 1e35F)))
+        EXPECT_TRUE(std::isfinite(value));
+      for (const float wrong : {NAN, HUGE_VALF, -HUGE_VALF}) {
+        std::vector<float> x(n, 1.0F);
+        x[40] = wrong;
+        const std::vector<float> found = apply(matrix.view(), x);
+        for (size_t i = 0; i < found.size(); ++i)
+          EXPECT_EQ(std::isfinite(found[i]), i >= 16) << "output " << i;
+      }
+    }
+  }
+}
+
+// Rows of W whose scales differ by 10^8 keep their accuracy, and so does a matrix of tiny values.
+TEST_F(CudaLinear, ScalesOfAnySizeKeepTheirAccuracy) {
+  Random random(11);
+  const uint32_t n_cols = 512;
+  for (const QuantType type : {QuantType::q8_0, QuantType::q5_1, QuantType::f32, QuantType::bf16}) {
+    std::vector<std::byte> file = random_blocks(type, size_t{8} * n_cols, random);
+    const size_t row_bytes = quant_bytes(type, n_cols);
+    for (size_t row = 0; row < 8; ++row) {
+      const float scale = std::pow(10.0F, static_cast<float>(row) - 6.0F);
+      for (size_t at = 0; at < row_bytes; at += quant_traits(type).block_bytes) {
+        std::byte* const block = file.data() + row * row_bytes + at;
+        const float value = scale * random.uniform(0.5F, 1.0F);
+        if (type == QuantType::f32) {
+          std::memcpy(block, &value, 4);
+        } else if (type == QuantType::bf16) {
+          std::memcpy(block, reinterpret_cast<const std::byte*>(&value) + 2, 2);
+        } else {
+          put_half(block, value);
+          if (type == QuantType::q5_1) put_half(block + 2, -16.0F * value);
+        }
+      }
+    }
+    const Matrix matrix = pack(type, 8, n_cols, file);
+    const std::vector<float> x = random.normals(size_t{4} * n_cols);
+    const std::vector<double> expected = reference(matrix, x);
+    const std::vector<float> found = apply(matrix.view(), x);
+    for (size_t o = 0; o < 8; ++o) {
+      std::vector<double> expected_row;
+      std::vector<float> found_row;
+      for (size_t r = 0; r < 4; ++r) {
+        expected_row.push_back(expected[r * 8 + o]);
+        found_row.push_back(found[r * 8 + o]);
+      }
+      EXPECT_LT(relative_error(expected_row, found_row), 3e-3) << quant_traits(type).name << " row " << o;
+    }
+  }
+}
+
+TEST_F(CudaLinear, ExactRoundsOnlyAsFloatDoes) {
+  Random random(12);
+  for (const QuantType type : all_types()) {
+    for (const uint32_t n_cols : awkward_columns(type)) {
+      const Matrix matrix = random_matrix(type, 35, n_cols, random);
+      const uint32_t rows = 19;
+      const std::vector<float> x = random.normals(size_t{rows} * n_cols);
+      const Buffer input(x);
+      std::vector<float> found[2];
+      for (const MatrixView& view : {matrix.view(), matrix.file_view()}) {
+        const Buffer out = poisoned(size_t{rows} * 35);
+        const LinearPart part{view, nullptr, out.floats(), 35, 0, false};
+        linear_->apply_exact(input.floats(), rows, n_cols, {&part, 1}, nullptr);
+        found[view.layout == WeightLayout::file] = out.read<float>();
+      }
+      EXPECT_TRUE(same_bits(found[0], found[1])) << quant_traits(type).name;
+      const std::vector<double> expected = reference(matrix, x);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        double magnitudes = 0;
+        for (size_t k = 0; k < n_cols; ++k) {
+          magnitudes += std::fabs(
+              static_cast<double>(matrix.values[i % 35 * n_cols + k]) *
+              static_cast<double>(x[i / 35 * n_cols + k]));
+        }
+        ASSERT_NEAR(found[0][i], expected[i], rounding_bound(magnitudes, n_cols))
+            << quant_traits(type).name << ", " << n_cols << " columns";
+      }
+    }
+  }
+}
+
+void expect_same_words(const Buffer& a, const Buffer& b) {
+  const auto words = a.read<uint32_t>();
+  const auto others = b.read<uint32_t>();
+  ASSERT_EQ(words.size(), others.size());
+  const auto [at, other] = std::mismatch(words.begin(), words.end(), others.begin());
+  EXPECT_TRUE(at == words.end()) << "word " << at - words.begin() << " of " << words.size() << ": "
+                                 << *at << " and " << *other;
+}
+
+TEST_F(CudaLinear, NormAndGateBeforeTheProductHaveTheBitsOfTheirParts) {
+  Random random(13);
+  for (const uint32_t n_cols : {33U, 576U, 8192U, 28672U}) {
+    const uint32_t rows = 3;
+    const std::vector<float> x = random.normals(size_t{rows} * n_cols);
+    const std::vector<float> weight = random.normals(n_cols);
+    const std::vector<float> up = random.normals(size_t{rows} * n_cols);
+    const Buffer on_device(x);
+    const Buffer weight_on_device(weight);
+    const Buffer up_on_device(up);
+    const size_t input_bytes = LinearOperator::input_bytes(rows, n_cols);
+    const Buffer fused(std::vector<std::byte>(input_bytes, std::byte{}));
+    const Buffer parts(std::vector<std::byte>(input_bytes, std::byte{}));
+    const Buffer values = poisoned(size_t{rows} * n_cols);
+
+    linear_->prepare_rms_norm(
+        on_device.floats(), weight_on_device.floats(), 1e-5F, rows, n_cols, nullptr, fused.data(),
+        nullptr);
+    linear_->rms_norm(
+        on_device.floats(), weight_on_device.floats(), 1e-5F, rows, n_cols, values.floats(), nullptr);
+    linear_->prepare(values.floats(), rows, n_cols, parts.data(), nullptr);
+    expect_same_words(fused, parts);
+    const std::vector<float> normed = values.read<float>();
+    for (size_t r = 0; r < rows; ++r) {
+      double sum = 0;
+      for (size_t i = 0; i < n_cols; ++i)
+        sum += static_cast<double>(x[r * n_cols + i]) * static_cast<double>(x[r * n_cols + i]);
+      for (size_t i = 0; i < n_cols; ++i) {
+        const double expected = static_cast<double>(x[r * n_cols + i]) /
+                                std::sqrt(sum / n_cols + 1e-5) * static_cast<double>(weight[i]);
+        ASSERT_NEAR(normed[r * n_cols + i], expected, 2e-6 * std::fabs(expected) + 1e-12);
+      }
+    }
+
+    linear_->prepare_gated(
+        on_device.floats(), up_on_device.floats(), rows, n_cols, values.floats(), fused.data(),
+        nullptr);
+    linear_->prepare(values.floats(), rows, n_cols, parts.data(), nullptr);
+    expect_same_words(fused, parts);
+    const std::vector<float> gated = values.read<float>();
+    for (size_t i = 0; i < gated.size(); ++i) {
+      const auto gate = static_cast<double>(x[i]);
+      const double expected = gate / (1 + std::exp(-gate)) * static_cast<double>(up[i]);
+      ASSERT_NEAR(gated[i], expected, 1e-6 * std::fabs(expected) + 1e-12);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nightsweep::cuda

@@ -75,12 +75,10 @@ size_t tile_bytes(TileShape shape) {
 
 float* scales_of(const PreparedInput& input) {
   const size_t rows = divide_up(input.rows, kInputRowStep);
-  return reinterpret_cast<float*>(
-      input.data + rows * chunk_count(input.n_cols) * kInputChunkBytes);
+  return reinterpret_cast<float*>(input.data + rows * chunk_count(input.n_cols) * kInputChunkBytes);
 }
 
-void run_input(
-    InputKind kind, InputArgs args, const PreparedInput* input, cudaStream_t stream) {
+void run_input(InputKind kind, InputArgs args, const PreparedInput* input, cudaStream_t stream) {
   if (args.rows == 0) return;
   if (args.n_cols > kMaxInputCols) {
     fail(
@@ -164,7 +162,9 @@ LinearOperator::LinearOperator(const LinearOptions& options) : options_(options)
   get(major, cudaDevAttrComputeCapabilityMajor);
   get(minor, cudaDevAttrComputeCapabilityMinor);
   if (status != cudaSuccess) {
-    fail(ErrorKind::device, "CUDA: no device for the linear operator: {}", cudaGetErrorString(status));
+    fail(
+        ErrorKind::device, "CUDA: no device for the linear operator: {}",
+        cudaGetErrorString(status));
   }
   n_multiprocessors_ = static_cast<uint32_t>(value);
   counter_bytes_ = align(n_multiprocessors_ * kMaxBlocksPerMultiprocessor * sizeof(uint32_t));
@@ -180,8 +180,8 @@ bool LinearOperator::wide_products_agree() {
   uint32_t count = 0;
   const QuantType type = QuantType::f16;
   check(
-      cudaMalloc(reinterpret_cast<void**>(&differences), sizeof *differences),
-      "comparing products", type);
+      cudaMalloc(reinterpret_cast<void**>(&differences), sizeof *differences), "comparing products",
+      type);
   cudaError_t status = cudaMemset(differences, 0, sizeof *differences);
   if (status == cudaSuccess) {
     launch_compare_products(differences, nullptr);
@@ -215,8 +215,9 @@ void LinearOperator::prepare_kernel(QuantType type, TileShape shape) {
           kernel.shared_bytes),
       doing, type);
   if (per_multiprocessor == 0) {
-    fail(ErrorKind::device, "CUDA: the linear operator for {} does not fit this GPU",
-         quant_traits(type).name);
+    fail(
+        ErrorKind::device, "CUDA: the linear operator for {} does not fit this GPU",
+        quant_traits(type).name);
   }
   const uint32_t resident =
       n_multiprocessors_ *
@@ -279,7 +280,11 @@ size_t LinearOperator::input_bytes(uint32_t rows, uint32_t n_cols) {
 }
 
 PreparedInput LinearOperator::prepare(
-    const float* x, uint32_t rows, uint32_t n_cols, std::byte* memory, cudaStream_t stream) const {
+    const float* x,
+    uint32_t rows,
+    uint32_t n_cols,
+    std::byte* memory,
+    cudaStream_t stream) const {
   const PreparedInput input = input_at(memory, rows, n_cols);
   InputArgs args;
   args.x = x;
@@ -331,7 +336,9 @@ void LinearOperator::rms_norm(
 }
 
 void LinearOperator::apply(
-    const PreparedInput& input, std::span<const LinearPart> parts, cudaStream_t stream) const {
+    const PreparedInput& input,
+    std::span<const LinearPart> parts,
+    cudaStream_t stream) const {
   if (input.rows == 0) return;
   if (input.tile_rows != input_at(nullptr, input.rows, input.n_cols).tile_rows) {
     fail(ErrorKind::internal, "the input was prepared by another linear operator");
@@ -349,8 +356,7 @@ void LinearOperator::apply(
     args.arrived = reinterpret_cast<uint32_t*>(workspace_);
     args.partials = reinterpret_cast<float4*>(workspace_ + counter_bytes_);
     const KernelEntry& kernel = kernel_of(type, shape);
-    const uint32_t resident =
-        resident_[static_cast<uint32_t>(type)][static_cast<uint32_t>(shape)];
+    const uint32_t resident = resident_[static_cast<uint32_t>(type)][static_cast<uint32_t>(shape)];
     uint32_t n_units = args.n_tiles;
     if (traits.stages != 0) {
       const uint32_t n_tiles = args.n_tiles * divide_up(input.rows, traits.rows);

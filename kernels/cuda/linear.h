@@ -1,11 +1,13 @@
-// The linear operator of the CUDA device: out = x . W^T for packed quantized weights on tensor cores.
+// The linear operator of the CUDA device: out = x . W^T for packed quantized weights on tensor
+// cores.
 //
-// BITS. An output depends on its row of x and on its row of W alone: on no other row, not on the number
-// of rows, nor on how matrices are cut at multiples of 16 outputs or grouped into parts. See "the chain"
-// in linear_layout.h.
+// BITS. An output depends on its row of x and on its row of W alone: on no other row, not on the
+// number of rows, nor on how matrices are cut at multiples of 16 outputs or grouped into parts. See
+// "the chain" in linear_layout.h.
 //
 // ROUNDING, against the float32 values of the reference decoder (kernels/quant.h):
-//   x      to f16, after a power of two a row that brings its largest value to [2^14, 2^15); a value
+//   x      to f16, after a power of two a row that brings its largest value to [2^14, 2^15); a
+//   value
 //          2^-29 times the row's largest still has all 11 bits;
 //   W      Q4_0 Q4_1 Q5_0 Q5_1 Q8_0: d q + m in one rounding to f16; K-quants: the products d s and
 //          dmin m to f16, then as before; F32 and BF16 to f16; F16 not at all. All after a power
@@ -13,8 +15,9 @@
 //   sums   in float32 inside the tensor core and between its steps.
 // apply_exact() rounds only as float32 does.
 //
-// Memory is the device's; nothing here allocates any or waits. Calls queue work in a stream, the same
-// for all calls that use one workspace. A status of CUDA other than success throws Error(device).
+// Memory is the device's; nothing here allocates any or waits. Calls queue work in a stream, the
+// same for all calls that use one workspace. A status of CUDA other than success throws
+// Error(device).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -57,7 +60,8 @@ class LinearOperator {
   // Rows of blocks as in the file -> packed, both on the device. `packed` is 16-byte aligned.
   static size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols);
   void pack(const MatrixView& file, std::byte* packed, cudaStream_t stream) const;
-  // out[i] = row ids[i] of the table, with the bits of the reference decoder. ids: (count), on the device
+  // out[i] = row ids[i] of the table, with the bits of the reference decoder. ids: (count), on the
+  // device
   void embed(
       const MatrixView& table,
       const uint32_t* ids,
@@ -104,8 +108,8 @@ class LinearOperator {
       cudaStream_t stream) const;
 
   // Applies all parts, packed, to the input. Parts of one type share a launch.
-  void apply(
-      const PreparedInput& input, std::span<const LinearPart> parts, cudaStream_t stream) const;
+  void apply(const PreparedInput& input, std::span<const LinearPart> parts, cudaStream_t stream)
+      const;
   // x: (rows, n_cols), not rounded. Parts packed or as in the file.
   void apply_exact(
       const float* x,

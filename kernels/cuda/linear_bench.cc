@@ -183,11 +183,11 @@ class ShapeBench {
     for (uint32_t row = 0; row < part.n_rows; row += kPatternRows) {
       const uint32_t count = std::min(kPatternRows, part.n_rows - row);
       check(
-          row == 0 ? cudaMemcpy(
-                         file.data(), pattern.data(), count * row_bytes, cudaMemcpyHostToDevice)
-                   : cudaMemcpyAsync(
-                         file.data() + row * row_bytes, file.data(), count * row_bytes,
-                         cudaMemcpyDeviceToDevice, stream_),
+          row == 0
+              ? cudaMemcpy(file.data(), pattern.data(), count * row_bytes, cudaMemcpyHostToDevice)
+              : cudaMemcpyAsync(
+                    file.data() + row * row_bytes, file.data(), count * row_bytes,
+                    cudaMemcpyDeviceToDevice, stream_),
           "copy");
     }
     auto packed = std::make_unique<Buffer>(

@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(128) compare_products(uint32_t* differences) {
     for (uint32_t i = 0; i < 4; ++i)
       a[i] = random_pair(seed + 4 * threadIdx.x + i, blockIdx.x);
     warpgroup_fence();
-    multiply_warpgroup(wide, a, input_descriptor(static_cast<uint32_t>(__cvta_generic_to_shared(input))));
+    multiply_warpgroup(
+        wide, a, input_descriptor(static_cast<uint32_t>(__cvta_generic_to_shared(input))));
     warpgroup_commit();
     warpgroup_wait<0>();
     for (uint32_t n = 0; n < 2; ++n) {

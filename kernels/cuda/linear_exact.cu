@@ -10,8 +10,11 @@ namespace {
 constexpr uint32_t kRows = 16;  // of the input, a block
 
 template <QuantType kType>
-__global__ void __launch_bounds__(kPanel * kRows) linear_exact(
-    const __grid_constant__ LinearArgs args, bool is_packed, uint32_t n_cols, const float* x) {
+__global__ void __launch_bounds__(kPanel* kRows) linear_exact(
+    const __grid_constant__ LinearArgs args,
+    bool is_packed,
+    uint32_t n_cols,
+    const float* x) {
   __shared__ float weights[kPanel][kChunk + 1];
   __shared__ float inputs[kRows][kChunk + 1];
   const PartArgs& part = part_of_tile(args, blockIdx.x);
@@ -19,8 +22,7 @@ __global__ void __launch_bounds__(kPanel * kRows) linear_exact(
   const uint32_t first_row = blockIdx.y * kRows;
   const size_t row_bytes = size_t{n_cols / file_block_elems<kType>()} * file_block_bytes<kType>();
   const uint8_t* const panel =
-      part.weight +
-      first_output / kPanel * packed_layout(kType).panel_bytes(chunk_count(n_cols));
+      part.weight + first_output / kPanel * packed_layout(kType).panel_bytes(chunk_count(n_cols));
   const uint32_t i = threadIdx.x % kPanel;
   const uint32_t j = threadIdx.x / kPanel;
 
@@ -56,7 +58,11 @@ __global__ void __launch_bounds__(kPanel * kRows) linear_exact(
 
 template <QuantType kType>
 void launch(
-    const LinearArgs& args, bool is_packed, uint32_t n_cols, const float* x, cudaStream_t stream) {
+    const LinearArgs& args,
+    bool is_packed,
+    uint32_t n_cols,
+    const float* x,
+    cudaStream_t stream) {
   const dim3 grid(args.n_tiles, (args.rows + kRows - 1) / kRows);
   linear_exact<kType><<<grid, kPanel * kRows, 0, stream>>>(args, is_packed, n_cols, x);
 }

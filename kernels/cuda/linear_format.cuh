@@ -87,7 +87,8 @@ __device__ __forceinline__ void load_weights(uint32_t& to, uint32_t at) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(to) : "r"(at) : "memory");
 }
 
-// Where a lane finds its part of a block of packed weights: pointers, or addresses in shared memory.
+// Where a lane finds its part of a block of packed weights: pointers, or addresses in shared
+// memory.
 template <QuantType kType, typename Address>
 struct LaneAddresses {
   static constexpr PackedLayout kLayout = packed_layout(kType);
@@ -131,14 +132,14 @@ struct LanePointers : LaneAddresses<kType, const uint8_t*> {
   }
 };
 
-// The 4-bit part of step s in the lowest mantissa bits: of rows g in bits 0-3, of rows g + 8 in 4-7.
+// The 4-bit part of step s in the lowest mantissa bits: of rows g in bits 0-3, of rows g + 8 in
+// 4-7.
 struct FourBits {
   uint32_t pair[4];
 };
 __device__ __forceinline__ FourBits four_bits(uint32_t word) {
   const uint32_t upper = word >> 8;
-  return {
-      {word & 0x000F000FU, word & 0x00F000F0U, upper & 0x000F000FU, upper & 0x00F000F0U}};
+  return {{word & 0x000F000FU, word & 0x00F000F0U, upper & 0x000F000FU, upper & 0x00F000F0U}};
 }
 
 template <int kHighBits>
@@ -413,8 +414,8 @@ struct F16Format {
   };
   using Bits = Words<16>;
   template <typename Pointers>
-  static __device__ __forceinline__ void
-  load_header(Header&, const Pointers&, uint32_t, uint32_t) {}
+  static __device__ __forceinline__ void load_header(Header&, const Pointers&, uint32_t, uint32_t) {
+  }
   static __device__ __forceinline__ void make_scales(Scales&, const Header&, int) {}
   template <int kStep>
   static __device__ __forceinline__ void

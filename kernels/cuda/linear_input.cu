@@ -1,5 +1,5 @@
-// The input of the linear operator: normed or gated, scaled by a power of two a row, rounded to f16 and
-// put in the order of the tensor cores (linear_layout.h). One block of threads a row; sums and
+// The input of the linear operator: normed or gated, scaled by a power of two a row, rounded to f16
+// and put in the order of the tensor cores (linear_layout.h). One block of threads a row; sums and
 // scale depend on the row and its length alone.
 #include <cuda_fp16.h>
 
@@ -131,8 +131,7 @@ __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
   if (args.tile_rows != 0) {
     const uint32_t tile_groups = args.tile_rows / 8;
     const uint32_t first = row / args.tile_rows * tile_groups;
-    group = args.prepared +
-            (size_t{first} * n_chunks + (row / 8 - first)) * kInputChunkBytes;
+    group = args.prepared + (size_t{first} * n_chunks + (row / 8 - first)) * kInputChunkBytes;
     chunk_stride = min(tile_groups, (args.rows + 7) / 8 - first) * kInputChunkBytes;
   }
 #pragma unroll
@@ -163,9 +162,9 @@ __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
 template <InputKind kKind>
 void launch_kind(const InputArgs& args, cudaStream_t stream) {
   const uint32_t n_items = chunk_count(args.n_cols) * (kChunk / kItemCols);
-  const uint32_t grid =
-      args.prepared != nullptr ? (args.rows + kInputRowStep - 1) / kInputRowStep * kInputRowStep
-                               : args.rows;
+  const uint32_t grid = args.prepared != nullptr
+                            ? (args.rows + kInputRowStep - 1) / kInputRowStep * kInputRowStep
+                            : args.rows;
   // The number of threads is part of the order of summation: it follows from n_cols alone.
   if (n_items <= 256) {
     input_kernel<kKind, 1><<<grid, 256, 0, stream>>>(args);

@@ -30,14 +30,15 @@ struct LinearArgs {
   uint32_t rows = 0;      // of the input
   const uint8_t* input = nullptr;
   const float* input_scale = nullptr;
-  // Of the large tiles: partial sums and the number of those that have arrived (zero between launches).
+  // Of the large tiles: partial sums and the number of those that have arrived (zero between
+  // launches).
   uint32_t splits_in_turn = 0;
   float4* partials = nullptr;
   uint32_t* arrived = nullptr;
 };
 
-// How many outputs and rows of input a block works on, and how: a larger tile for more rows, with the
-// same bits. The wide ones are for sm_90a.
+// How many outputs and rows of input a block works on, and how: a larger tile for more rows, with
+// the same bits. The wide ones are for sm_90a.
 enum class TileShape : uint32_t {
   rows_8,
   rows_16,
@@ -70,11 +71,11 @@ constexpr TileTraits tile_traits(TileShape shape) {
     case TileShape::rows_128:
       return {256, 128, 256, 4};
     case TileShape::wide_16:
-      return {128, 16, 288, 8};
+      return {128, 16, 320, 8};
     case TileShape::wide_32:
-      return {128, 32, 288, 8};
+      return {128, 32, 320, 8};
     case TileShape::wide_64:
-      return {256, 64, 288, 6};
+      return {256, 64, 320, 6};
     case TileShape::wide_128:
       return {256, 128, 384, 4};
   }
@@ -97,9 +98,9 @@ const KernelList& linear_kernels();
 template <QuantType kType>
 const WideKernelList& linear_wide_kernels();
 
-// Runs chains of products both as mma.sync and as warpgroup products on the current device, which must be
-// of compute capability 9.0. differences: one word of the device, gets the number of results
-// that differ; all of them if this program has no warpgroup products.
+// Runs chains of products both as mma.sync and as warpgroup products on the current device, which
+// must be of compute capability 9.0. differences: one word of the device, gets the number of
+// results that differ; all of them if this program has no warpgroup products.
 void launch_compare_products(uint32_t* differences, cudaStream_t stream);
 
 void launch_pack(
@@ -128,7 +129,7 @@ struct InputArgs {
   float epsilon = 0.0F;
   uint32_t rows = 0;
   uint32_t n_cols = 0;
-  float* values = nullptr;     // (rows, n_cols) in float32, or null
+  float* values = nullptr;      // (rows, n_cols) in float32, or null
   uint8_t* prepared = nullptr;  // or null
   uint32_t tile_rows = 0;       // of the wide tile that it is prepared for; 0: another one
   float* scale = nullptr;       // (rows rounded up to kInputRowStep)

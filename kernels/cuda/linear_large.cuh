@@ -1,10 +1,10 @@
 // From 33 rows on: bound by the tensor cores.
 //
-// A warp works on 32 outputs by 64 or 128 rows. Its weights go from memory into registers a chunk of
-// columns ahead and are decoded there, once for all rows of the tile; the input comes through a
-// ring of stages in shared memory, by asynchronous copies. A block does the splits of the columns in turn
-// and keeps their sum in a place of its own in memory; or, when there are too few tiles for the
-// machine, each split is the work of another block, and the last to arrive adds them in order.
+// A warp works on 32 outputs by 64 or 128 rows. Its weights go from memory into registers a chunk
+// of columns ahead and are decoded there, once for all rows of the tile; the input comes through a
+// ring of stages in shared memory, by asynchronous copies. A block does the splits of the columns
+// in turn and keeps their sum in a place of its own in memory; or, when there are too few tiles for
+// the machine, each split is the work of another block, and the last to arrive adds them in order.
 #pragma once
 
 #include "kernels/cuda/linear_mma.cuh"
@@ -71,9 +71,9 @@ __global__ void __launch_bounds__(32 * kWarps, kMinBlocks)
           const uint32_t group =
               min(row_tile * kGroups + piece / (kInputChunkBytes / 16), n_input_groups - 1);
           copy16_async(
-              stage + 16 * piece,
-              args.input + (size_t{group} * args.n_chunks + chunk) * kInputChunkBytes +
-                  16 * (piece % (kInputChunkBytes / 16)));
+              stage + 16 * piece, args.input +
+                                      (size_t{group} * args.n_chunks + chunk) * kInputChunkBytes +
+                                      16 * (piece % (kInputChunkBytes / 16)));
         }
       }
       commit_copies();
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(32 * kWarps, kMinBlocks)
     for (int p = 0; p < kPanels; ++p)
       load_at[p].set(panel[p], begin, lane);
     // Of chunk c of the block where the pointers are.
-    const auto load_bits = [&](typename Format::Bits (&to)[kPanels], int c) {
+    const auto load_bits = [&](typename Format::Bits(&to)[kPanels], int c) {
 #pragma unroll
       for (int p = 0; p < kPanels; ++p) {
         to[p].load(load_at[p], c * (kBlocked ? kLayout.chunk_bytes() : kLayout.block_bytes()));
@@ -110,8 +110,7 @@ __global__ void __launch_bounds__(32 * kWarps, kMinBlocks)
     const auto finish_split = [&] {
       const bool in_turn = splits_in_turn != 1;
       const size_t place =
-          in_turn ? blockIdx.x
-                  : (size_t{row_tile} * args.n_tiles + tile_index) * kSplits + split;
+          in_turn ? blockIdx.x : (size_t{row_tile} * args.n_tiles + tile_index) * kSplits + split;
       float4* const mine = args.partials + place * kFragments * kThreads + threadIdx.x;
       const bool is_final = split + 1 == kSplits;
       if (in_turn) {

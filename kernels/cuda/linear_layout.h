@@ -10,28 +10,31 @@
 // warp holds, for step s (16 columns) of a chunk, the four pairs of the A operand of mma.m16n8k16,
 //     pair p = (row g + 8 (p % 2), columns 16 s + 8 (p / 2) + 2 t and the next one).
 //
-//   4-bit part    [lane][step] one word: pair p has its first value in bits 4p, its second in 16 + 4p
-//   Q5 fifth bit  [lane] one word: of step s, pair 0 in bit 4 + s, 1 in 8 + s, 2 in 12 + s, 3 in s;
+//   4-bit part    [lane][step] one word: pair p has its first value in bits 4p, its second in 16 +
+//   4p Q5 fifth bit  [lane] one word: of step s, pair 0 in bit 4 + s, 1 in 8 + s, 2 in 12 + s, 3 in
+//   s;
 //                 second values 16 bits higher
-//   Q6 bits 4, 5  [lane][step / 2] one word: pair 0 at 4 + 2 (s % 2), 1 at 8 + .., 2 at 12 + .., 3 at ..
-//   Q8_0          [step / 2][lane][step % 2] two words: the bytes of pairs 0, 1 and 2, 3, sign turned
-//   F16, BF16     [step][lane] four words: the pairs
-//   F32           [step][pair / 2][lane] four words: two pairs
+//   Q6 bits 4, 5  [lane][step / 2] one word: pair 0 at 4 + 2 (s % 2), 1 at 8 + .., 2 at 12 + .., 3
+//   at .. Q8_0          [step / 2][lane][step % 2] two words: the bytes of pairs 0, 1 and 2, 3,
+//   sign turned F16, BF16     [step][lane] four words: the pairs F32           [step][pair /
+//   2][lane] four words: two pairs
 //
 //   scales Q4_0 Q5_0 Q8_0   [g] half d (row g, block 0), (g, 1), (g + 8, 0), (g + 8, 1)
 //          Q4_1 Q5_1        [g] half d (g, 0), (g, 1), m (g, 0), (g, 1), then the same of row g + 8
-//          Q4_K Q5_K        [row] half d, -dmin; three words, low half for the scales, high half for
-//                           the minima: word w has sub-block 2w in bits 0-5 and 2w + 1 in bits 6-11;
-//                           bits 12-15 of words 0, 1, 2: low four bits of sub-block 6, of 7, and the
-//                           two high bits of 6, then of 7
-//          Q6_K             [row][16] int8 scales, sign turned; then [g] half d (row g), (row g + 8)
+//          Q4_K Q5_K        [row] half d, -dmin; three words, low half for the scales, high half
+//          for
+//                           the minima: word w has sub-block 2w in bits 0-5 and 2w + 1 in bits
+//                           6-11; bits 12-15 of words 0, 1, 2: low four bits of sub-block 6, of 7,
+//                           and the two high bits of 6, then of 7
+//          Q6_K             [row][16] int8 scales, sign turned; then [g] half d (row g), (row g +
+//          8)
 //
 // Scales of quantized types stand multiplied by a power of two a row, 2^(e + u), so that the
-// row's largest scale fills half precision once u is in it: u = 24 undoes the reading of raw bits as
-// subnormal numbers (bit 0 = 2^-24); u = 20 for rows g + 8, whose bits lie four higher (Q8_0: 24
-// for all). m and dmin carry 2^(e + 10), so that scaling up is the rule. No bit is lost, except in a
-// row that has scales (d s) above 2, where minima below 2^-14 times its largest scale may lose some.
-// F16, BF16 and F32 stand as in the file.
+// row's largest scale fills half precision once u is in it: u = 24 undoes the reading of raw bits
+// as subnormal numbers (bit 0 = 2^-24); u = 20 for rows g + 8, whose bits lie four higher (Q8_0: 24
+// for all). m and dmin carry 2^(e + 10), so that scaling up is the rule. No bit is lost, except in
+// a row that has scales (d s) above 2, where minima below 2^-14 times its largest scale may lose
+// some. F16, BF16 and F32 stand as in the file.
 #pragma once
 
 #include <cstddef>
@@ -65,8 +68,7 @@ struct PackedLayout {
            size_t{chunk % block_chunks} * chunk_bytes();
   }
   constexpr size_t panel_bytes(uint32_t n_chunks) const {
-    return kPanelHeaderBytes +
-           size_t{(n_chunks + block_chunks - 1) / block_chunks} * block_bytes();
+    return kPanelHeaderBytes + size_t{(n_chunks + block_chunks - 1) / block_chunks} * block_bytes();
   }
 };
 
@@ -101,12 +103,13 @@ constexpr uint32_t chunk_count(uint32_t n_cols) {
   return (n_cols + kChunk - 1) / kChunk;
 }
 
-// PREPARED INPUT: f16 in groups of 8 rows, [group][chunk of 64 columns][1024 bytes], in the order of
-// the B operand: [half of 32 columns][lane 4 g + t][8 values]: row g, columns 2t, 2t + 1, 2t + 8,
-// 2t + 9 of its first 16 columns, then of the second. For the wide tiles it is [tile of rows][chunk]
-// [group of the tile][1024 bytes], the last tile with as many groups as it has, and the 1024 bytes are
-// [row][place][8 values]: columns 8 p to 8 p + 7 at place p ^ row. Rows up to the next multiple of
-// kInputRowStep are zero. After it one float a row: what undoes the row's power of two.
+// PREPARED INPUT: f16 in groups of 8 rows, [group][chunk of 64 columns][1024 bytes], in the order
+// of the B operand: [half of 32 columns][lane 4 g + t][8 values]: row g, columns 2t, 2t + 1, 2t +
+// 8, 2t + 9 of its first 16 columns, then of the second. For the wide tiles it is [tile of
+// rows][chunk] [group of the tile][1024 bytes], the last tile with as many groups as it has, and
+// the 1024 bytes are [row][place][8 values]: columns 8 p to 8 p + 7 at place p ^ row. Rows up to
+// the next multiple of kInputRowStep are zero. After it one float a row: what undoes the row's
+// power of two.
 inline constexpr uint32_t kInputChunkBytes = 1024;
 inline constexpr uint32_t kInputRowStep = 8;
 

@@ -8,8 +8,8 @@
 
 namespace nightsweep::cuda {
 
-// sums += a (16 outputs x 16 columns) * b (16 columns x 8 rows). Of lane 4 g + t: outputs g and g + 8
-// of rows 2t and 2t + 1: (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// sums += a (16 outputs x 16 columns) * b (16 columns x 8 rows). Of lane 4 g + t: outputs g and g +
+// 8 of rows 2t and 2t + 1: (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 __device__ __forceinline__ void
 multiply(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "

@@ -152,7 +152,8 @@ struct ChunkWriter {
       if (lane >= n_rows || kChunk * chunk + 32 * i >= n_cols) continue;
       const uint8_t* const block = rows + lane * row_bytes + (2 * chunk + i) * kBlockBytes;
       d[i] = scaled_half(read_half(block), exponents[lane] + int(shift));
-      if constexpr (kHasMinimum) m[i] = scaled_half(read_half(block + 2), exponents[lane] + kMinimumShift);
+      if constexpr (kHasMinimum)
+        m[i] = scaled_half(read_half(block + 2), exponents[lane] + kMinimumShift);
     }
     const uint32_t g = lane % 8;
     const uint32_t upper = lane / 8;
@@ -266,12 +267,15 @@ __global__ void __launch_bounds__(kThreads)
 
 template <QuantType kType>
 __global__ void embed_kernel(
-    const uint8_t* table, bool is_packed, uint32_t n_cols, const uint32_t* ids, float* out) {
+    const uint8_t* table,
+    bool is_packed,
+    uint32_t n_cols,
+    const uint32_t* ids,
+    float* out) {
   const uint32_t id = ids[blockIdx.x];
   float* const row = out + size_t{blockIdx.x} * n_cols;
   const size_t panel_bytes = packed_layout(kType).panel_bytes(chunk_count(n_cols));
-  const size_t row_bytes =
-      size_t{n_cols / file_block_elems<kType>()} * file_block_bytes<kType>();
+  const size_t row_bytes = size_t{n_cols / file_block_elems<kType>()} * file_block_bytes<kType>();
   for (uint32_t col = threadIdx.x + blockIdx.y * blockDim.x; col < n_cols;
        col += blockDim.x * gridDim.y) {
     row[col] = is_packed ? packed_value<kType>(table + id / kPanel * panel_bytes, id % kPanel, col)

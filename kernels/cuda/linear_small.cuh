@@ -13,7 +13,9 @@ namespace nightsweep::cuda {
 // Chunks in a unit, and units ahead: what fits into about 50 registers.
 template <QuantType kType>
 constexpr int unit_chunks() {
-  return packed_layout(kType).quant_bytes == 512 ? 4 : packed_layout(kType).quant_bytes == 1024 ? 2 : 1;
+  return packed_layout(kType).quant_bytes == 512    ? 4
+         : packed_layout(kType).quant_bytes == 1024 ? 2
+                                                    : 1;
 }
 
 template <QuantType kType, int kPanels, int kGroups, int kAhead>
@@ -111,8 +113,8 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
     if (can_load) advance_load();
   }
 
-  // The input of a chunk: of each group of 8 rows, 2 x 16 bytes. Lanes of rows past the end read the
-  // last row; their sums go nowhere.
+  // The input of a chunk: of each group of 8 rows, 2 x 16 bytes. Lanes of rows past the end read
+  // the last row; their sums go nowhere.
   const uint8_t* input_rows[kGroups];
 #pragma unroll
   for (int n = 0; n < kGroups; ++n) {
@@ -120,14 +122,14 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
     input_rows[n] = args.input + size_t{row / 8} * args.n_chunks * kInputChunkBytes +
                     64 * (row % 8) + 16 * (lane % 4);
   }
-  const auto load_input = [&](uint4 (&to)[kGroups][2], uint32_t first, int chunks_on) {
+  const auto load_input = [&](uint4(&to)[kGroups][2], uint32_t first, int chunks_on) {
 #pragma unroll
     for (int n = 0; n < kGroups; ++n) {
       const uint8_t* const at = input_rows[n] + first * kInputChunkBytes;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        to[n][half] = __ldg(
-            reinterpret_cast<const uint4*>(at + chunks_on * kInputChunkBytes + 512 * half));
+        to[n][half] =
+            __ldg(reinterpret_cast<const uint4*>(at + chunks_on * kInputChunkBytes + 512 * half));
       }
     }
   };
@@ -157,8 +159,8 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
       const Tile tile = make_tile(tile_index);
 #pragma unroll
       for (int p = 0; p < kPanels; ++p) {
-        const PanelOutput to = panel_output<kType>(
-            *tile.part, tile.panel[p], tile.first_output + p * kPanel, lane);
+        const PanelOutput to =
+            panel_output<kType>(*tile.part, tile.panel[p], tile.first_output + p * kPanel, lane);
 #pragma unroll
         for (int n = 0; n < kGroups; ++n) {
 #pragma unroll
@@ -184,8 +186,8 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
     tile_index += gridDim.x;
   };
 
-  // One unit of the current tile, from slot `slot`, which is filled again on the way. kWhole: it has all
-  // its chunks.
+  // One unit of the current tile, from slot `slot`, which is filled again on the way. kWhole: it
+  // has all its chunks.
   const auto run_chunks = [&]<bool kWhole>(int slot) {
     const uint32_t next_unit = chunk + kUnit < end ? chunk + kUnit : begin;
 #pragma unroll

@@ -1,5 +1,6 @@
-// Single values of a weight matrix, exactly as the reference decoder (kernels/quant.h) has them, from
-// the file's layout and from the packed one. For packing, embedding and the exact path; not fast.
+// Single values of a weight matrix, exactly as the reference decoder (kernels/quant.h) has them,
+// from the file's layout and from the packed one. For packing, embedding and the exact path; not
+// fast.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -153,8 +154,7 @@ __device__ __forceinline__ float file_value(const uint8_t* row, uint32_t col) {
   } else if constexpr (kType == QuantType::f16) {
     return to_float(quant);
   } else if constexpr (kType == QuantType::q4_1 || kType == QuantType::q5_1) {
-    return __fadd_rn(
-        __fmul_rn(read_half(block), static_cast<float>(quant)), read_half(block + 2));
+    return __fadd_rn(__fmul_rn(read_half(block), static_cast<float>(quant)), read_half(block + 2));
   } else if constexpr (kType == QuantType::q4_k || kType == QuantType::q5_k) {
     const ScaleAndMin sm = file_scale_and_min(block + 4, n / 32);
     const float ds = __fmul_rn(read_half(block), static_cast<float>(sm.scale));
@@ -203,15 +203,16 @@ __device__ __forceinline__ float packed_value(const uint8_t* panel, uint32_t row
         quant |= (word(512 + 8 * lane + 4 * (step / 2)) >> (bit + 16 * second) & 3U) << 4;
       }
     }
-    const uint8_t* const block_scales = at - chunk % 4 * kLayout.chunk_bytes() - kLayout.scale_bytes;
+    const uint8_t* const block_scales =
+        at - chunk % 4 * kLayout.chunk_bytes() - kLayout.scale_bytes;
     const uint8_t* const chunk_scales = at + kLayout.quant_bytes + kLayout.high_bytes;
     if constexpr (kType == QuantType::q4_k || kType == QuantType::q5_k) {
       const uint8_t* const scales = block_scales + 16 * row;
       const uint32_t sub_block = 2 * chunk % 8 + step / 2;
       uint32_t fields;
       if (sub_block < 6) {
-        fields = reinterpret_cast<const uint32_t*>(scales)[1 + sub_block / 2] >>
-                 (6 * (sub_block % 2));
+        fields =
+            reinterpret_cast<const uint32_t*>(scales)[1 + sub_block / 2] >> (6 * (sub_block % 2));
       } else {
         const uint32_t i = sub_block - 6;
         fields = (reinterpret_cast<const uint32_t*>(scales)[1 + i] >> 12 & 0x000F000FU) |
@@ -223,8 +224,8 @@ __device__ __forceinline__ float packed_value(const uint8_t* panel, uint32_t row
       const float dm = __fmul_rn(dmin, static_cast<float>(fields >> 16 & 63U));
       return __fsub_rn(__fmul_rn(ds, static_cast<float>(quant)), dm);
     } else if constexpr (kType == QuantType::q6_k) {
-      const float scale =
-          static_cast<float>(static_cast<int>(block_scales[16 * row + 4 * (chunk % 4) + step]) - 128);
+      const float scale = static_cast<float>(
+          static_cast<int>(block_scales[16 * row + 4 * (chunk % 4) + step]) - 128);
       const float d =
           ldexpf(read_half(block_scales + 256 + 4 * (row % 8) + 2 * (row / 8)), d_exponent);
       return centered<kType>(__fmul_rn(d, scale), quant);

@@ -1,14 +1,15 @@
-// Many rows on Hopper (sm_90a), with warpgroup products: the same chain, and the same bits, as mma.sync
-// gives; LinearOperator compares the two on the GPU before it uses this.
+// Many rows on Hopper (sm_90a), with warpgroup products: the same chain, and the same bits, as
+// mma.sync gives; LinearOperator compares the two on the GPU before it uses this.
 //
-// A block works on 128 kTiles outputs by kRows rows. One warp brings the input and the packed weights
-// into two rings of stages in shared memory, by bulk copies that run some chunks ahead. Two warpgroups
-// decode the weights from there into registers, the A operand, once for all rows of the tile; their
-// products read the input where it stands and run beside the decoding of the next half chunk.
+// A block works on 128 kTiles outputs by kRows rows. One warp brings the input and one the packed
+// weights into rings of stages in shared memory, by bulk copies that run some chunks ahead. Two
+// warpgroups decode the weights from there into registers, the A operand, once for all rows of the
+// tile; their products read the input where it stands and run beside the decoding of the next half
+// chunk.
 //
 // The work of a launch is its tiles times the splits of the columns, in a row; every block takes an
-// equal run of it. Splits of one tile that fall to one block are added by it; a tile that is cut between
-// blocks is added up by the last of them, in order.
+// equal run of it. Splits of one tile that fall to one block are added by it; a tile that is cut
+// between blocks is added up by the last of them, in order.
 #pragma once
 
 #include "kernels/cuda/linear_large.cuh"
@@ -18,7 +19,7 @@
 namespace nightsweep::cuda {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define NIGHTSWEEP_WARPGROUP 1
+  #define NIGHTSWEEP_WARPGROUP 1
 #endif
 
 // The run of a block: units [first, last) of n_units, a unit being one split of one tile.
@@ -36,10 +37,14 @@ struct WidePlan {
   static constexpr PackedLayout kLayout = packed_layout(kType);
   static constexpr bool kBlocked = kLayout.block_chunks == 4;
   // Chunks of weights that are copied together.
-  static constexpr int kGroup = kLayout.quant_bytes == 512 ? 4 : kLayout.quant_bytes == 1024 ? 2 : 1;
-  static constexpr int kInputStages =
-      kRows == 128 ? 4 : kRows == 64 ? (kType == QuantType::f32 ? 4 : 6) : 8;
-  static constexpr int kWeightStages = kRows >= 64 ? 2 : 3;
+  static constexpr int kGroup = kLayout.quant_bytes == 512    ? 4
+                                : kLayout.quant_bytes == 1024 ? 2
+                                                              : 1;
+  static constexpr int kInputStages = kRows == 128  ? 4
+                                      : kRows == 64 ? (kType == QuantType::f32 ? 4 : 6)
+                                                    : 8;
+  static constexpr int kWeightStages =
+      kRows == 64 || (kRows == 128 && kType == QuantType::f32) ? 2 : 3;
   static constexpr uint32_t kPanels = 8 * kTiles;
   static constexpr uint32_t kPanelGroupBytes =
       kBlocked ? kLayout.block_bytes() : kGroup * kLayout.block_bytes();
@@ -48,17 +53,17 @@ struct WidePlan {
   // Sums of the splits before; with more rows they have no room here.
   static constexpr bool kSharedTotals = kRows <= 64;
   static constexpr uint32_t kTotalBytes = kSharedTotals ? 128 * kTiles * kRows * 4 : 0;
-  static constexpr uint32_t kSharedBytes = 1024 + kInputStages * kInputStageBytes +
-                                           kWeightStages * kWeightStageBytes + kTotalBytes;
+  static constexpr uint32_t kSharedBytes =
+      1024 + kInputStages * kInputStageBytes + kWeightStages * kWeightStageBytes + kTotalBytes;
 };
 inline constexpr uint32_t kWideThreads = 256;  // that compute
 // With 128 rows the computing warps take over registers of the copying ones, which works by
-// warpgroups: three warps idle for it.
+// warpgroups: two warps idle for it.
 constexpr bool moves_registers(uint32_t rows) {
   return rows == 128;
 }
 constexpr uint32_t wide_block_threads(uint32_t rows) {
-  return kWideThreads + (moves_registers(rows) ? 128 : 32);
+  return kWideThreads + (moves_registers(rows) ? 128 : 64);
 }
 
 template <QuantType kType, int kTiles, int kRows, int kMinBlocks>
@@ -138,10 +143,11 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
   if (warp >= kWarps) {
     if constexpr (moves_registers(kRows)) {
       asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-      if (warp > kWarps) return;
+      if (warp > kWarps + 1) return;
     }
-    // The warp that brings everything: the input of a chunk in one copy, the weights one panel a
-    // lane. Small copies would cost more than their bytes.
+    // The warps that copy: one the input, a chunk at a time (small copies would cost more than
+    // their bytes); one the weights, a panel a lane.
+    const bool brings_weights = warp == kWarps + 1;
     uint32_t stage = 0;
     uint32_t n_filled = 0;
     uint32_t weight_stage = 0;
@@ -153,16 +159,15 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
       // What is past the last row or panel is not copied, or copied again; its sums go nowhere.
       const uint32_t first_group = span.tile % n_row_tiles * kGroups;
       const uint32_t input_bytes = min(kGroups, n_input_groups - first_group) * kInputChunkBytes;
-      const uint8_t* input = args.input +
-                             size_t{first_group} * args.n_chunks * kInputChunkBytes +
+      const uint8_t* input = args.input + size_t{first_group} * args.n_chunks * kInputChunkBytes +
                              size_t{span.chunk} * input_bytes;
-      const uint32_t panel = min(
-          (tile_index - part.first_tile) * Plan::kPanels + lane, (part.n_rows - 1) / kPanel);
-      const uint8_t* weights =
-          part.weight + panel * panel_bytes + kPanelHeaderBytes +
-          size_t{span.chunk / kLayout.block_chunks} * kLayout.block_bytes();
+      const uint32_t panel =
+          min((tile_index - part.first_tile) * Plan::kPanels + lane, (part.n_rows - 1) / kPanel);
+      const uint8_t* weights = part.weight + panel * panel_bytes + kPanelHeaderBytes +
+                               size_t{span.chunk / kLayout.block_chunks} * kLayout.block_bytes();
       for (uint32_t chunk = span.chunk; chunk < span.end; ++chunk) {
-        if ((chunk - span.chunk) % kGroup == 0) {
+        if (brings_weights) {
+          if ((chunk - span.chunk) % kGroup != 0) continue;
           const uint32_t filled = weights_filled_at + 8 * weight_stage;
           if (n_weights_filled >= kWeightStages) {
             wait_barrier(
@@ -175,13 +180,13 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
           __syncwarp();
           if (lane < Plan::kPanels) {
             copy_bulk(
-                weights_at + weight_stage * Plan::kWeightStageBytes +
-                    lane * Plan::kPanelGroupBytes,
+                weights_at + weight_stage * Plan::kWeightStageBytes + lane * Plan::kPanelGroupBytes,
                 weights, n_bytes, filled);
           }
           weights += Plan::kPanelGroupBytes;
           ++n_weights_filled;
           weight_stage = weight_stage + 1 == kWeightStages ? 0 : weight_stage + 1;
+          continue;
         }
         const uint32_t filled = filled_at + 8 * stage;
         if (n_filled >= kStages) {
@@ -207,31 +212,30 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
   };
 
   float sums[kTiles][4 * kGroups];
-#pragma unroll
+  #pragma unroll
   for (int p = 0; p < kTiles; ++p) {
-#pragma unroll
+  #pragma unroll
     for (uint32_t i = 0; i < 4 * kGroups; ++i)
       sums[p][i] = 0.0F;
   }
 
   const auto store_global = [](float4* at, float4 v) { __stcg(at, v); };
   const auto store_sums = [&](float4* to, auto store_one) {
-#pragma unroll
+  #pragma unroll
     for (int p = 0; p < kTiles; ++p) {
-#pragma unroll
+  #pragma unroll
       for (uint32_t n = 0; n < kGroups; ++n) {
         const float* const v = &sums[p][4 * n];
         store_one(
-            to + (p * kGroups + n) * kThreads + threadIdx.x,
-            make_float4(v[0], v[1], v[2], v[3]));
+            to + (p * kGroups + n) * kThreads + threadIdx.x, make_float4(v[0], v[1], v[2], v[3]));
       }
     }
   };
   // Adds what stands before: sums = before + sums.
   const auto add_before = [&](const float4* from, auto load_one) {
-#pragma unroll
+  #pragma unroll
     for (int p = 0; p < kTiles; ++p) {
-#pragma unroll
+  #pragma unroll
       for (uint32_t n = 0; n < kGroups; ++n) {
         const float4 before = load_one(from + (p * kGroups + n) * kThreads + threadIdx.x);
         float* const v = &sums[p][4 * n];
@@ -252,7 +256,8 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
     const bool is_whole = own_begin == 0 && own_end == kSplits;
     bool is_final = is_whole && split + 1 == kSplits;
     if (own_begin == 0) {
-      // Where no other block writes: the place for the first splits of the tile that this one begins.
+      // Where no other block writes: the place for the first splits of the tile that this one
+      // begins.
       float4* const own_partials =
           args.partials + size_t{blockIdx.x} * kSplits * kFragments * kThreads;
       if constexpr (Plan::kSharedTotals) {
@@ -288,9 +293,9 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
           __threadfence();
           const uint32_t first_end =
               min(kSplits, run_begin(place + 1, gridDim.x, n_units) - tile * kSplits);
-#pragma unroll
+  #pragma unroll
           for (int p = 0; p < kTiles; ++p) {
-#pragma unroll
+  #pragma unroll
             for (uint32_t n = 0; n < kGroups; ++n) {
               const float4* const at = partials + (p * kGroups + n) * kThreads + threadIdx.x;
               float4 total = __ldcg(at);
@@ -315,13 +320,13 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
       const uint32_t row_tile = tile % n_row_tiles;
       const uint32_t tile_index = tile / n_row_tiles;
       const PartArgs& part = part_of_tile(args, tile_index);
-#pragma unroll
+  #pragma unroll
       for (int p = 0; p < kTiles; ++p) {
         const uint32_t panel = (tile_index - part.first_tile) * Plan::kPanels + panel_of(p);
         if (panel * kPanel >= part.n_rows) continue;
-        const PanelOutput to = panel_output<kType>(
-            part, part.weight + panel * panel_bytes, panel * kPanel, lane);
-#pragma unroll
+        const PanelOutput to =
+            panel_output<kType>(part, part.weight + panel * panel_bytes, panel * kPanel, lane);
+  #pragma unroll
         for (uint32_t n = 0; n < kGroups; ++n) {
           const float v[4] = {
               sums[p][4 * n], sums[p][4 * n + 1], sums[p][4 * n + 2], sums[p][4 * n + 3]};
@@ -329,9 +334,9 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
         }
       }
     }
-#pragma unroll
+  #pragma unroll
     for (int p = 0; p < kTiles; ++p) {
-#pragma unroll
+  #pragma unroll
       for (uint32_t i = 0; i < 4 * kGroups; ++i)
         sums[p][i] = 0.0F;
     }
@@ -349,7 +354,7 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
     for (uint32_t group = split_begin(args.n_chunks, unit % kSplits); group < end;
          group += kGroup) {
       LaneAddresses<kType, uint32_t> at[kTiles];
-#pragma unroll
+  #pragma unroll
       for (int p = 0; p < kTiles; ++p) {
         at[p].set_block(
             weights_at + weight_stage * Plan::kWeightStageBytes +
@@ -367,17 +372,17 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
       wait_barrier(weights_filled_at + 8 * weight_stage, weight_phase);
       typename Format::Header headers[kTiles];
       if constexpr (kBlocked) {
-#pragma unroll
+  #pragma unroll
         for (int p = 0; p < kTiles; ++p)
           Format::load_header(headers[p], at[p], 0, g);
       }
-#pragma unroll
+  #pragma unroll
       for (int c = 0; c < kGroup; ++c) {
         if (!kBlocked && c > 0 && group + c >= end) break;
         typename Format::Bits bits[kTiles];
         typename Format::Scales scales[kTiles];
         const uint32_t offset = c * (kBlocked ? kLayout.chunk_bytes() : kLayout.block_bytes());
-#pragma unroll
+  #pragma unroll
         for (int p = 0; p < kTiles; ++p) {
           bits[p].load(at[p], offset);
           if constexpr (!kBlocked) Format::load_header(headers[p], at[p], offset, g);
@@ -388,17 +393,17 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
           warpgroup_wait<1>();
           hold_registers(a[kHalf]);
           if (kHalf == 1 && !is_first && lane == 0) arrive_barrier(freed_at + 8 * before);
-#pragma unroll
+  #pragma unroll
           for (int p = 0; p < kTiles; ++p) {
             Format::template decode<2 * kHalf>(a[kHalf][p][0], bits[p], scales[p]);
             Format::template decode<2 * kHalf + 1>(a[kHalf][p][1], bits[p], scales[p]);
           }
           if (kHalf == 0) wait_barrier(filled_at + 8 * stage, phase);
           warpgroup_fence();
-#pragma unroll
+  #pragma unroll
           for (int s = 0; s < 2; ++s) {
             const uint64_t input = input_descriptor(stage_at + 32 * (2 * kHalf + s));
-#pragma unroll
+  #pragma unroll
             for (int p = 0; p < kTiles; ++p)
               multiply_warpgroup(sums[p], a[kHalf][p][s], input);
           }

@@ -1,128 +1,11 @@
 // The linear operator of the CUDA device, by itself, against references in double.
-#include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
+#include <cmath>
+#include <cstdio>
 
-#include <algorithm>
-#include <memory>
-#include <numeric>
-
-#include "kernels/cuda/linear.h"
-#include "kernels/oracle.h"
+#include "kernels/cuda_linear_fixture.h"
 
 namespace nightsweep::cuda {
 namespace {
-
-constexpr uint32_t kPoison = 0x7FC0DEAD;  // a NaN
-
-class Buffer {
- public:
-  explicit Buffer(size_t size_bytes) : size_bytes_(size_bytes) {
-    EXPECT_EQ(cudaMalloc(&data_, std::max<size_t>(size_bytes, 1)), cudaSuccess);
-  }
-  template <typename T>
-  explicit Buffer(const std::vector<T>& values) : Buffer(values.size() * sizeof(T)) {
-    EXPECT_EQ(cudaMemcpy(data_, values.data(), size_bytes_, cudaMemcpyHostToDevice), cudaSuccess);
-  }
-  ~Buffer() { cudaFree(data_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-  float* floats() const { return static_cast<float*>(data_); }
-  template <typename T>
-  std::vector<T> read() const {
-    std::vector<T> values(size_bytes_ / sizeof(T));
-    EXPECT_EQ(
-        cudaMemcpy(values.data(), data_, values.size() * sizeof(T), cudaMemcpyDeviceToHost),
-        cudaSuccess);
-    return values;
-  }
-
- private:
-  size_t size_bytes_;
-  void* data_ = nullptr;
-};
-
-Buffer poisoned(size_t n_floats) {
-  return Buffer(std::vector<uint32_t>(n_floats, kPoison));
-}
-
-struct Matrix {
-  QuantType type;
-  uint32_t n_rows;
-  uint32_t n_cols;
-  std::vector<std::byte> file;
-  std::vector<float> values;
-  std::unique_ptr<Buffer> on_device;
-  std::unique_ptr<Buffer> packed;
-
-  MatrixView file_view() const {
-    return {type, WeightLayout::file, n_rows, n_cols, on_device->data()};
-  }
-  MatrixView view() const { return {type, WeightLayout::packed, n_rows, n_cols, packed->data()}; }
-  // Rows [first, first + count); first is a multiple of 16.
-  MatrixView slice(uint32_t first, uint32_t count) const {
-    MatrixView part = view();
-    part.data += LinearOperator::packed_bytes(type, first, n_cols);
-    part.n_rows = count;
-    return part;
-  }
-};
-
-class CudaLinear : public testing::Test {
- protected:
-  void SetUp() override {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-      GTEST_SKIP() << "SKIPPED: no CUDA device here";
-    }
-    linear_ = std::make_unique<LinearOperator>();
-    workspace_ = std::make_unique<Buffer>(linear_->workspace_bytes());
-    linear_->set_workspace(workspace_->data(), nullptr);
-  }
-  void TearDown() override { EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess); }
-
-  Matrix pack(QuantType type, uint32_t n_rows, uint32_t n_cols, std::vector<std::byte> file) {
-    Matrix matrix{type, n_rows, n_cols, std::move(file), {}, nullptr, nullptr};
-    matrix.values = dequantized(type, matrix.file, size_t{n_rows} * n_cols);
-    matrix.on_device = std::make_unique<Buffer>(matrix.file);
-    matrix.packed = std::make_unique<Buffer>(LinearOperator::packed_bytes(type, n_rows, n_cols));
-    linear_->pack(matrix.file_view(), matrix.packed->data(), nullptr);
-    return matrix;
-  }
-  Matrix random_matrix(QuantType type, uint32_t n_rows, uint32_t n_cols, Random& random) {
-    return pack(type, n_rows, n_cols, random_blocks(type, size_t{n_rows} * n_cols, random));
-  }
-
-  std::vector<float> apply(const MatrixView& weight, const std::vector<float>& x) {
-    LinearPart part;
-    part.weight = weight;
-    return apply_parts({part}, x);
-  }
-  // Parts side by side in one output, in their order.
-  std::vector<float> apply_parts(std::vector<LinearPart> parts, const std::vector<float>& x) {
-    const uint32_t n_cols = parts[0].weight.n_cols;
-    const auto rows = static_cast<uint32_t>(x.size() / n_cols);
-    uint32_t stride = 0;
-    for (LinearPart& part : parts) {
-      part.out_column = stride;
-      stride += part.weight.n_rows;
-    }
-    const Buffer out = poisoned(size_t{rows} * stride);
-    for (LinearPart& part : parts) {
-      part.out = out.floats();
-      part.out_stride = stride;
-    }
-    const Buffer input(x);
-    const Buffer memory(LinearOperator::input_bytes(rows, n_cols));
-    linear_->apply(
-        linear_->prepare(input.floats(), rows, n_cols, memory.data(), nullptr), parts, nullptr);
-    return out.read<float>();
-  }
-
-  std::unique_ptr<LinearOperator> linear_;
-  std::unique_ptr<Buffer> workspace_;
-};
 
 std::vector<uint32_t> awkward_columns(QuantType type) {
   switch (quant_traits(type).block_elems) {
@@ -308,152 +191,6 @@ TEST_F(CudaLinear, BiasSumsAndPlacesOfTheParts) {
   }
 }
 
-constexpr uint32_t kRowCounts[] = {1, 2, 3, 8, 16, 17, 63, 64, 65, 128, 256, 512};
-constexpr uint32_t kMostRows = 512;
-
-// Rows 7, 20, 33, ... of `x`, so that a row is never where it was.
-std::vector<uint32_t> scattered(uint32_t count) {
-  std::vector<uint32_t> rows(count);
-  for (uint32_t i = 0; i < count; ++i)
-    rows[i] = (7 + 13 * i) % kMostRows;
-  return rows;
-}
-
-std::vector<float>
-gather(const std::vector<float>& x, const std::vector<uint32_t>& rows, uint32_t n_cols) {
-  std::vector<float> result;
-  for (const uint32_t row : rows) {
-    const auto values = rows_of(x, row, 1, n_cols);
-    result.insert(result.end(), values.begin(), values.end());
-  }
-  return result;
-}
-
-TEST_F(CudaLinear, ARowHasTheSameBitsInAnyCompany) {
-  Random random(5);
-  for (const QuantType type : all_types()) {
-    const bool is_block = quant_traits(type).block_elems == 256;
-    for (const uint32_t n_cols : {is_block ? 1280U : 576U, is_block ? 256U : 2144U}) {
-      const uint32_t n_rows = 304;
-      const Matrix matrix = random_matrix(type, n_rows, n_cols, random);
-      const std::vector<float> x = random.normals(size_t{kMostRows} * n_cols);
-      const std::vector<float> all = apply(matrix.view(), x);
-      for (const uint32_t count : kRowCounts) {
-        const std::vector<uint32_t> rows = scattered(count);
-        EXPECT_TRUE(same_bits(gather(all, rows, n_rows), apply(matrix.view(), gather(x, rows, n_cols))))
-            << quant_traits(type).name << ", " << n_cols << " columns, " << count << " rows";
-      }
-    }
-  }
-}
-
-// Every tile of every kernel, those for other numbers of rows and other GPUs too.
-TEST_F(CudaLinear, AllTilesGiveTheSameBits) {
-  Random random(14);
-  constexpr uint32_t kShapes = 9;
-  constexpr uint32_t kCapacity[kShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512};
-  const uint32_t n_shapes = linear_->has_wide_tiles() ? kShapes : 5;
-  std::printf("%u tiles, warpgroup products %s\n", n_shapes, n_shapes == kShapes ? "on" : "off");
-  for (const QuantType type : all_types()) {
-    const uint32_t n_rows = 600;
-    const uint32_t n_cols = quant_traits(type).block_elems == 256 ? 1280 : 1216;
-    const Matrix matrix = random_matrix(type, n_rows, n_cols, random);
-    for (const uint32_t rows : {5U, 13U, 29U, 150U}) {
-      const std::vector<float> x = random.normals(size_t{rows} * n_cols);
-      const std::vector<float> expected = apply(matrix.view(), x);
-      for (uint32_t shape = 0; shape < n_shapes; ++shape) {
-        if (rows > kCapacity[shape]) continue;
-        LinearOptions options;
-        options.tile = static_cast<TileShape>(shape);
-        auto other = std::make_unique<LinearOperator>(options);
-        other->set_workspace(workspace_->data(), nullptr);
-        std::swap(linear_, other);
-        EXPECT_TRUE(same_bits(expected, apply(matrix.view(), x)))
-            << quant_traits(type).name << ", " << rows << " rows, tile " << shape;
-        std::swap(linear_, other);
-      }
-    }
-  }
-}
-
-// Enough outputs that a block does all splits itself at many rows, and not at few.
-TEST_F(CudaLinear, BitsDoNotDependOnHowSplitsAreShared) {
-  Random random(6);
-  for (const QuantType type : {QuantType::q4_k, QuantType::q8_0}) {
-    const uint32_t n_cols = 1024;
-    const uint32_t n_rows = 80 * 256;
-    const Matrix matrix = random_matrix(type, n_rows, n_cols, random);
-    const std::vector<float> x = random.normals(size_t{kMostRows} * n_cols);
-    const std::vector<float> all = apply(matrix.view(), x);
-    for (const uint32_t count : {1U, 16U, 64U, 128U, 200U}) {
-      const std::vector<uint32_t> rows = scattered(count);
-      EXPECT_TRUE(same_bits(gather(all, rows, n_rows), apply(matrix.view(), gather(x, rows, n_cols))))
-          << quant_traits(type).name << ", " << count << " rows";
-    }
-  }
-}
-
-TEST_F(CudaLinear, SlicesAndPartsChangeNoBit) {
-  Random random(7);
-  for (const QuantType type : all_types()) {
-    const Matrix matrix = random_matrix(type, 200, 768, random);
-    const Matrix other = random_matrix(QuantType::q6_k, 70, 768, random);
-    for (const uint32_t rows : {1U, 12U, 30U, 64U, 129U}) {
-      const std::vector<float> x = random.normals(size_t{rows} * 768);
-      const std::vector<float> whole = apply(matrix.view(), x);
-      std::vector<LinearPart> parts(4);
-      parts[0].weight = matrix.slice(0, 16);
-      parts[1].weight = matrix.slice(16, 112);
-      parts[2].weight = matrix.slice(128, 72);
-      parts[3].weight = other.view();
-      const std::vector<float> cut = apply_parts(parts, x);
-      for (uint32_t r = 0; r < rows; ++r) {
-        ASSERT_TRUE(same_bits(
-            rows_of(whole, r, 1, 200),
-            {cut.begin() + size_t{r} * 270, cut.begin() + size_t{r} * 270 + 200}))
-            << quant_traits(type).name << ", row " << r << " of " << rows;
-      }
-    }
-  }
-}
-
-// What the tests above would catch: the sum cut elsewhere from 9 rows on.
-TEST_F(CudaLinear, AControlThatSplitsByRowCountIsCaught) {
-  Random random(8);
-  const uint32_t n_rows = 64;
-  const uint32_t n_cols = 1024;
-  const Matrix matrix = random_matrix(QuantType::q8_0, n_rows, n_cols, random);
-  std::vector<std::byte> halves[2];
-  const size_t half_bytes = quant_bytes(QuantType::q8_0, n_cols / 2);
-  for (uint32_t row = 0; row < n_rows; ++row) {
-    for (uint32_t i = 0; i < 2; ++i) {
-      const auto from = matrix.file.begin() + static_cast<ptrdiff_t>((2 * row + i) * half_bytes);
-      halves[i].insert(halves[i].end(), from, from + static_cast<ptrdiff_t>(half_bytes));
-    }
-  }
-  const Matrix left = pack(QuantType::q8_0, n_rows, n_cols / 2, halves[0]);
-  const Matrix right = pack(QuantType::q8_0, n_rows, n_cols / 2, halves[1]);
-  const auto control = [&](const std::vector<float>& x) {
-    if (x.size() / n_cols <= 8) return apply(matrix.view(), x);
-    std::vector<float> x_halves[2];
-    for (size_t at = 0; at < x.size(); at += n_cols / 2) {
-      auto& half = x_halves[at / (n_cols / 2) % 2];
-      half.insert(
-          half.end(), x.begin() + static_cast<ptrdiff_t>(at),
-          x.begin() + static_cast<ptrdiff_t>(at + n_cols / 2));
-    }
-    std::vector<float> sum = apply(left.view(), x_halves[0]);
-    const std::vector<float> rest = apply(right.view(), x_halves[1]);
-    for (size_t i = 0; i < sum.size(); ++i)
-      sum[i] += rest[i];
-    return sum;
-  };
-  const std::vector<float> x = random.normals(size_t{kMostRows} * n_cols);
-  const std::vector<float> all = control(x);
-  const std::vector<uint32_t> rows = scattered(3);
-  EXPECT_FALSE(same_bits(gather(all, rows, n_rows), control(gather(x, rows, n_cols))));
-}
-
 TEST_F(CudaLinear, AnOutlierCostsTheOthersNothing) {
   Random random(9);
   const uint32_t n_cols = 2048;
@@ -464,13 +201,15 @@ TEST_F(CudaLinear, AnOutlierCostsTheOthersNothing) {
     for (size_t row = 0; row < 9; ++row)
       x[row * n_cols + 700] = 1e6F;
     const double error = relative_error(reference(matrix, x), apply(matrix.view(), x));
-    std::printf("%-5s relative error with 1e6 in one channel %.3g\n", quant_traits(type).name, error);
+    std::printf(
+        "%-5s relative error with 1e6 in one channel %.3g\n", quant_traits(type).name, error);
     EXPECT_LT(error, 4.5e-4);
   }
   // Where the outlier meets a weight of zero, the sum of all others is left.
   std::vector<std::byte> file = random_blocks(QuantType::q8_0, size_t{64} * n_cols, random);
   for (size_t row = 0; row < 64; ++row)
-    file[row * quant_bytes(QuantType::q8_0, n_cols) + 34 * (700 / 32) + 2 + 700 % 32] = std::byte{0};
+    file[row * quant_bytes(QuantType::q8_0, n_cols) + 34 * (700 / 32) + 2 + 700 % 32] =
+        std::byte{0};
   const Matrix matrix = pack(QuantType::q8_0, 64, n_cols, file);
   std::vector<float> x = random.normals(n_cols);
   x[700] = 1e6F;
@@ -535,7 +274,8 @@ TEST_F(CudaLinear, ScalesOfAnySizeKeepTheirAccuracy) {
         expected_row.push_back(expected[r * 8 + o]);
         found_row.push_back(found[r * 8 + o]);
       }
-      EXPECT_LT(relative_error(expected_row, found_row), 3e-3) << quant_traits(type).name << " row " << o;
+      EXPECT_LT(relative_error(expected_row, found_row), 3e-3)
+          << quant_traits(type).name << " row " << o;
     }
   }
 }
@@ -599,7 +339,8 @@ TEST_F(CudaLinear, NormAndGateBeforeTheProductHaveTheBitsOfTheirParts) {
         on_device.floats(), weight_on_device.floats(), 1e-5F, rows, n_cols, nullptr, fused.data(),
         nullptr);
     linear_->rms_norm(
-        on_device.floats(), weight_on_device.floats(), 1e-5F, rows, n_cols, values.floats(), nullptr);
+        on_device.floats(), weight_on_device.floats(), 1e-5F, rows, n_cols, values.floats(),
+        nullptr);
     linear_->prepare(values.floats(), rows, n_cols, parts.data(), nullptr);
     expect_same_words(fused, parts);
     const std::vector<float> normed = values.read<float>();

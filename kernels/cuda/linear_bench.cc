@@ -34,7 +34,7 @@ const std::vector<BenchShape>& shapes() {
   constexpr QuantType k4 = QuantType::q4_k;
   constexpr QuantType k6 = QuantType::q6_k;
   constexpr QuantType k8 = QuantType::q8_0;
-  static const std::vector<BenchShape> shapes = {
+  static const std::vector<BenchShape> kShapes = {
       {"70B up Q4_K", 8192, {{k4, 28672}}},
       {"70B down Q4_K", 28672, {{k4, 8192}}},
       {"70B down Q6_K", 28672, {{k6, 8192}}},
@@ -56,7 +56,7 @@ const std::vector<BenchShape>& shapes() {
       {"8B down Q8_0", 14336, {{k8, 4096}}},
       {"8B head Q8_0", 4096, {{k8, 128256}}},
   };
-  return shapes;
+  return kShapes;
 }
 
 void check(cudaError_t status, const char* doing) {
@@ -104,7 +104,8 @@ class ShapeBench {
     size_t bytes = 0;
     for (const BenchPart& part : shape.parts)
       bytes += LinearOperator::packed_bytes(part.type, part.n_rows, shape.n_cols);
-    n_copies_ = static_cast<uint32_t>(std::min<size_t>(kMostCalls, kRotatedBytes / bytes + 2));
+    n_copies_ = static_cast<uint32_t>(
+        std::min<size_t>(kMostCalls, kRotatedBytes / std::max<size_t>(bytes, 1) + 2));
     for (uint32_t copy = 0; copy < n_copies_; ++copy) {
       for (const BenchPart& part : shape.parts)
         weights_.push_back(make_weight(part, random));

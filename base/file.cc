@@ -44,6 +44,14 @@ void write_fully(int fd, std::string_view data, const std::string& path) {
   }
 }
 
+unsigned private_mode(const std::string& folder) {
+  constexpr mode_t kShared = S_ISGID | S_IWGRP;
+  struct stat found {};
+  bool is_shared = ::stat(folder.empty() ? "." : folder.c_str(), &found) == 0 &&
+                   (found.st_mode & kShared) == kShared;
+  return is_shared ? 0660 : 0600;
+}
+
 namespace {
 
 // Refuses a folder.
@@ -72,15 +80,20 @@ std::string target_of(const std::string& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path), written_path_(path) {
+AtomicFile::AtomicFile(const std::string& path, unsigned mode) : path_(path), written_path_(path) {
   int flags = O_WRONLY | O_CLOEXEC;
   if (!is_written_in_place(path)) {
     path_ = target_of(path);
     written_path_ = path_ + ".partial." + std::to_string(::getpid());
     flags |= O_CREAT | O_TRUNC;
   }
-  fd_ = FileDescriptor(::open(written_path_.c_str(), flags, 0666));
+  if (mode == 0) mode = private_mode(std::filesystem::path(path_).parent_path().string());
+  fd_ = FileDescriptor(::open(written_path_.c_str(), flags, mode));
   if (!fd_.is_open()) fail_errno(ErrorKind::storage, errno, written_path_);
+  // Whatever the umask says. What is written in place keeps its own.
+  if (written_path_ != path_ && ::fchmod(fd_.value(), mode) != 0) {
+    fail_errno(ErrorKind::storage, errno, written_path_);
+  }
 }
 
 AtomicFile::~AtomicFile() {

@@ -44,13 +44,18 @@ std::string read_whole_file(const std::string& path, ErrorKind kind);
 // Writes all of `data` or throws Error(storage).
 void write_fully(int fd, std::string_view data, const std::string& path);
 
+// The mode of files that hold prompts or answers: 0600, or 0660 in a folder that is setgid and
+// writable by its group, as that of a service and its users. An empty folder is the working one.
+unsigned private_mode(const std::string& folder);
+
 // A file that appears complete and at once: written beside `path`, synced, renamed, and the
 // folder synced. Without commit() nothing stays behind. A symbolic link stays one: its target
 // appears. What is there and is no regular file (a device, a pipe) is written in place, since
 // the rename would put a file where it stood.
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::string& path);
+  // mode: of a new file; 0: private_mode().
+  explicit AtomicFile(const std::string& path, unsigned mode = 0);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

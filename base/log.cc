@@ -2,6 +2,8 @@
 
 #include <spdlog/sinks/ansicolor_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -45,6 +47,16 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
 
 bool journal = false;
 
+// $JOURNAL_STREAM names device and inode of the journal's socket; a child whose stderr was
+// redirected inherits the variable all the same.
+bool is_journal(int fd) {
+  // Read before any thread starts.
+  const char* stream = std::getenv("JOURNAL_STREAM");  // NOLINT(concurrency-mt-unsafe)
+  struct stat found {};
+  if (stream == nullptr || ::fstat(fd, &found) != 0) return false;
+  return stream == fmt::format("{}:{}", found.st_dev, found.st_ino);
+}
+
 std::shared_ptr<spdlog::logger> make_logger(bool color) {
   auto sink = std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>(
       color ? spdlog::color_mode::always : spdlog::color_mode::never);
@@ -64,8 +76,7 @@ std::shared_ptr<spdlog::logger>& logger() {
 }  // namespace
 
 void set_up_log(LogLevel least, bool color) {
-  // Read before any thread starts.
-  journal = std::getenv("JOURNAL_STREAM") != nullptr;  // NOLINT(concurrency-mt-unsafe)
+  journal = is_journal(STDERR_FILENO);
   logger() = make_logger(color && !journal);
   logger()->set_level(spdlog_level(least));
 }
@@ -74,6 +85,15 @@ void log_text(LogLevel level, std::string_view text) {
   if (!logger()->should_log(spdlog_level(level))) return;
   if (auto* wipe = line_wiper.load()) wipe();
   std::string line = journal ? journal_prefix(level) : "";
+  std::string lines;
+  if (journal) {
+    // Each line of the journal is a message of its own.
+    for (char c : text) {
+      lines += c;
+      if (c == '\n') lines += journal_prefix(level);
+    }
+    text = lines;
+  }
   if (!journal && level == LogLevel::warning) line += "warning: ";
   if (!journal && level == LogLevel::error) line += "error: ";
   line += text;

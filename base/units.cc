@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -64,6 +65,24 @@ double parse_rate(std::string_view text, std::string_view option) {
   double rate = parse_amount(amount, option);
   if (rate <= 0) fail(ErrorKind::usage, "{}: expected a rate above 0, found '{}'", option, text);
   return rate;
+}
+
+double parse_duration(std::string_view text, std::string_view option) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}};
+  double number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view unit(end, text.data() + text.size() - end);
+  while (unit.starts_with(' '))
+    unit.remove_prefix(1);
+  for (const auto& [name, seconds] : kUnits) {
+    if (error == std::errc() && unit == name && number > 0 && number * seconds < 1e10) {
+      return number * seconds;
+    }
+  }
+  fail(
+      ErrorKind::usage, "{}: expected a duration such as 90s, 15min, 24h or 7d, found '{}'", option,
+      text);
 }
 
 std::string size_text(uint64_t size_bytes) {

@@ -14,6 +14,9 @@ uint64_t parse_size(std::string_view text, std::string_view option);
 // "6.5GB/s" in bytes a second; the "/s" may be left out.
 double parse_rate(std::string_view text, std::string_view option);
 
+// "90s", "15min", "24h", "7d" in seconds; above 0.
+double parse_duration(std::string_view text, std::string_view option);
+
 // "1.50 GiB", "312 KiB"
 std::string size_text(uint64_t size_bytes);
 // "2.04 GB/s"

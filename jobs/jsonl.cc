@@ -36,18 +36,7 @@ Refusal not_json(const std::string& what) {
   return {"", format("expected a JSON object, found {}", what), code::kInvalidJson};
 }
 
-// The parser takes a NUL byte for the end and skips a byte order mark; in a line both are damage.
-void check_raw_bytes(std::string_view text) {
-  if (size_t at = text.find('\0'); at != std::string_view::npos) {
-    throw not_json(format("a raw NUL at byte {} (in text, write \\u0000)", at + 1));
-  }
-  if (text.substr(0, 3) == "\xEF\xBB\xBF") {
-    throw not_json("a byte order mark, which may stand only at the start of the file");
-  }
-}
-
 Json parse_strictly(std::string_view text) {
-  check_raw_bytes(text);
   try {
     return Json::parse(text);
   } catch (const JsonError& error) {
@@ -243,6 +232,20 @@ parse_line(std::string_view text, uint64_t line, const LineOptions& options) {
         .custom_id = parser.custom_id(),
         .code = refusal.code};
   }
+}
+
+std::optional<std::string> default_complaint(const std::string& key, const Json& value) {
+  LineOptions options;
+  options.defaults.emplace_back(key, value);
+  std::optional<std::string> complaint;
+  for (const char* line :
+       {R"({"messages":[{"role":"user","content":"x"}]})", R"({"prompt":"x"})"}) {
+    auto parsed = parse_line(line, 1, options);
+    const auto* error = std::get_if<LineError>(&parsed);
+    if (error == nullptr) return std::nullopt;
+    if (!complaint) complaint = error->message;
+  }
+  return complaint;
 }
 
 LineError line_too_long(uint64_t line, size_t max_line_bytes) {

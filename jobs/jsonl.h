@@ -41,6 +41,8 @@ struct LineError {
 // `text`: one line without its line end, not blank.
 std::variant<Job, LineError>
 parse_line(std::string_view text, uint64_t line, const LineOptions& options);
+// Why a body parameter cannot be a default, for lines of either endpoint; nullopt: it can.
+std::optional<std::string> default_complaint(const std::string& key, const Json& value);
 // The refusal of a line that LineReader flagged as too long.
 LineError line_too_long(uint64_t line, size_t max_line_bytes);
 

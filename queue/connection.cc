@@ -1,14 +1,17 @@
 #include "queue/connection.h"
 
+#include <SQLiteCpp/Backup.h>
 #include <SQLiteCpp/Database.h>
 #include <SQLiteCpp/Exception.h>
 #include <SQLiteCpp/Statement.h>
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <filesystem>
 #include <random>
 #include <thread>
@@ -102,15 +105,39 @@ bool is_io_error(const SQLite::Exception& error) {
   }
 }
 
-// SQLite would create it readable by all, and would not sync its entry in the folder.
+// Its journal lies beside the name by which it was opened: under another name it would be missed.
+void refuse_links(const std::string& path) {
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0) return;
+  if (S_ISLNK(found.st_mode)) {
+    fail(
+        ErrorKind::queue,
+        "{}: expected the queue's file, found a symbolic link (name the file itself with --queue)",
+        path);
+  }
+  if (S_ISREG(found.st_mode) && found.st_nlink > 1) {
+    fail(
+        ErrorKind::queue,
+        "{}: expected a file of one name, found {} hard links to it (remove the others: a journal "
+        "under another name would be missed)",
+        path, found.st_nlink);
+  }
+}
+
+// SQLite would create it readable by all, and would not sync its entry in the folder. Its journal
+// takes the mode of the file.
 void create_private(const std::string& path) {
+  refuse_links(path);
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.is_open()) {
     if (errno == EEXIST) return;
     fail_errno(ErrorKind::queue, errno, path);
   }
-  std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (folder.empty()) folder = ".";
+  // Whatever the umask says.
+  if (::fchmod(fd.value(), private_mode(folder.string())) != 0)
+    fail_errno(ErrorKind::queue, errno, path);
   FileDescriptor folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_fd.is_open() || ::fsync(folder_fd.value()) != 0) {
     fail_errno(ErrorKind::storage, errno, folder.string());
@@ -140,6 +167,12 @@ Query& Query::with(const std::string& text) {
 
 Query& Query::with_null_if_empty(const std::string& text) {
   if (!text.empty()) return with(text);
+  statement_.bind(++n_bound_);
+  return *this;
+}
+
+Query& Query::with_null_if_zero(int64_t value) {
+  if (value != 0) return with(value);
   statement_.bind(++n_bound_);
   return *this;
 }
@@ -255,6 +288,36 @@ void Connection::commit() {
 void Connection::roll_back() noexcept {
   if (sqlite3_get_autocommit(database_->getHandle()) != 0) return;
   sqlite3_exec(database_->getHandle(), "ROLLBACK", nullptr, nullptr, nullptr);
+}
+
+void Connection::copy_to(const std::string& path) {
+  constexpr int kPagesAtOnce = 1024;
+  constexpr int kMostRestarts = 2;
+  try {
+    SQLite::Database copy(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    SQLite::Backup backup(copy, *database_);
+    int n_restarts = 0;
+    int least_left = INT_MAX;
+    for (;;) {
+      int pages = n_restarts > kMostRestarts ? -1 : kPagesAtOnce;
+      int code = backup.executeStep(pages);
+      if (code == SQLITE_DONE) return;
+      if (code == SQLITE_BUSY || code == SQLITE_LOCKED) {
+        pause_before_try(2);
+        continue;
+      }
+      // A write by another process begins the copy anew.
+      int left = backup.getRemainingPageCount();
+      if (left >= least_left) {
+        ++n_restarts;
+        least_left = INT_MAX;
+      } else {
+        least_left = left;
+      }
+    }
+  } catch (const SQLite::Exception& error) {
+    fail_sqlite(error, path);
+  }
 }
 
 void Connection::use_rollback_journal() {

@@ -37,6 +37,7 @@ class Query {
   }
   Query& with(const std::string& text);
   Query& with_null_if_empty(const std::string& text);
+  Query& with_null_if_zero(int64_t value);
   Query& with_blob(const std::string& bytes);
 
   // True: a row is there.
@@ -57,7 +58,9 @@ class Query {
 
 class Connection {
  public:
-  // Creates the file (0600) when it is missing. Waits up to busy_timeout_ms for each lock.
+  // Creates the file when it is missing: 0600, or 0660 where its folder is setgid and writable by
+  // its group. Refuses a symbolic link and a file of several names: their journal would not be
+  // found. Waits up to busy_timeout_ms for each lock.
   Connection(std::string path, int busy_timeout_ms);
   ~Connection();
   Connection(const Connection&) = delete;
@@ -83,6 +86,10 @@ class Connection {
   auto read(Body&& body) {
     return returning(&Connection::read_statements, std::forward<Body>(body));
   }
+
+  // Copies all pages into the file `path`, which must be empty or a database. A writer is waited
+  // for and starts the copy again, the third time it has to wait itself.
+  void copy_to(const std::string& path);
 
   // A rollback journal that is truncated, and synced with the database: the WAL of SQLite before
   // 3.51.3 can lose commits when two processes write.

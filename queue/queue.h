@@ -16,6 +16,14 @@
 
 namespace nightsweep {
 
+// Lines that stand in the table `inbox` under one name.
+struct InboxPart {
+  std::string name;
+  std::string model;
+  int32_t priority = 0;
+  int64_t last_id = 0;  // of the lines that are there now
+};
+
 struct NewBatch {
   // Names content, model and parameters: the same key is the same batch. May be empty: none.
   std::string key;
@@ -23,7 +31,12 @@ struct NewBatch {
   std::string model;     // file or name as given, made absolute; may be empty
   std::string endpoint;  // "/v1/chat/completions", or "mixed"
   std::string options;   // JSON text of what was set on the command line
-  int32_t priority = 0;
+  int32_t priority = 0;  // higher goes first
+  // The submitter's own name for this submission: the same one again adds nothing. May be empty.
+  std::string idempotency_key;
+  std::string content;     // names lines and parameters, to notice the same ones; may be empty
+  int64_t expires_ms = 0;  // what is unfinished then gets the error "expired"; 0: never
+  std::optional<InboxPart> inbox;  // taken away by the commit: where the lines came from
 };
 
 struct NewJob {
@@ -38,7 +51,7 @@ struct NewResult {
   int status_code = 200;
   std::string body;        // JSON text of the response body
   std::string nightsweep;  // JSON text of timings
-  std::string error_code;  // for lost ones: cancelled, expired, lost; decides the job's state
+  std::string error_code;  // cancelled, expired, quarantined: not answered; decides the job's state
   std::string error_message;
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
@@ -62,6 +75,34 @@ struct ClaimedJob {
   int64_t submitted_ms = 0;
   std::string checkpoint_identity;  // empty: none
   std::string checkpoint;           // as it was written
+  // A worker died with it and it has gained nothing since: nothing else may be claimed until its
+  // first tokens are saved.
+  bool is_suspect = false;
+};
+
+struct ClaimRequest {
+  uint32_t n = 0;
+  std::optional<std::string> batch;  // only those of it
+  std::vector<std::string> models;   // only those that name one of them; empty: any
+  size_t n_in_flight = 0;            // jobs that this worker has at work
+  bool has_unproven = false;         // one of them has not yet had a token or result saved
+};
+
+struct ClaimOutcome {
+  std::vector<ClaimedJob> jobs;
+  // Why none are handed out although some wait: suspects must not meet others.
+  enum class Blocked {
+    no,
+    until_proven,  // until everything in flight has had something saved
+    until_empty,   // until nothing is in flight: one of them is to run alone
+  };
+  Blocked blocked = Blocked::no;
+};
+
+// A claim that must stop: complete it with this error code, "cancelled" or "expired".
+struct StoppedClaim {
+  Claim claim;
+  std::string error_code;
 };
 
 struct Checkpoint {
@@ -83,19 +124,29 @@ struct BatchCounts {
   uint64_t finished() const { return completed + failed; }
 };
 
+struct JobCounts {
+  uint64_t waiting = 0;
+  uint64_t running = 0;
+  uint64_t completed = 0;
+  uint64_t failed = 0;
+};
+
 struct BatchInfo {
   std::string id;
   std::string name;
-  // Of OpenAI's Batch object: "validating" until the first claim, in_progress, completed (also when
-  // lines failed), cancelling, cancelled, expired, ...
+  // Of OpenAI's Batch object: in_progress, completed (also when lines failed), cancelling,
+  // cancelled, finalizing (the rest of an expired one is being stopped), expired.
   std::string status;
   std::string model;
   std::string endpoint;
   std::string options;
   std::string key;
   int64_t created_ms = 0;
-  int64_t started_ms = 0;  // 0: not yet
-  int64_t ended_ms = 0;    // 0: not yet
+  int64_t started_ms = 0;     // 0: not yet
+  int64_t ended_ms = 0;       // 0: not yet
+  int64_t cancelling_ms = 0;  // 0: nobody asked
+  int64_t expires_ms = 0;     // 0: never
+  int32_t priority = 0;
   BatchCounts counts;
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
@@ -120,6 +171,12 @@ struct WorkerInfo {
   bool is_alive = false;  // holds the lock now
 };
 
+// What the worker is told to do.
+struct Control {
+  bool is_paused = false;
+  int64_t run_now_until_ms = 0;  // its windows do not matter till then; 0: they do
+};
+
 // Jobs of a batch on their way in; nothing is visible to others before commit().
 class BatchWriter {
  public:
@@ -128,9 +185,10 @@ class BatchWriter {
   virtual bool add(const NewJob& job, uint64_t* first_line) = 0;
   // A line refused under --keep-going: it is in the batch with this result.
   virtual bool add_refused(const NewJob& job, const NewResult& result, uint64_t* first_line) = 0;
-  // One short transaction. When a batch with the same key is there already and not cancelled,
-  // nothing is added and its id is returned with *existed = true. REQUIRES: at least one line was
-  // added. Called once, last.
+  // One short transaction. When a batch with the same key is there already and not cancelled, or
+  // one with the same idempotency key, nothing is added and its id is returned with *existed =
+  // true. Throws Error(usage) when the idempotency key stands for other content. REQUIRES: at least
+  // one line was added. Called once, last.
   virtual std::string commit(const NewBatch& batch, bool* existed) = 0;
 };
 
@@ -140,11 +198,25 @@ struct QueueOptions {
   int busy_timeout_ms = 10'000;     // for one lock; a transaction waits a small multiple of it
 };
 
+// What doctor tells of the file and of SQLite.
+struct QueueHealth {
+  std::string sqlite_version;
+  bool has_wal_fix = false;  // of the WAL-reset bug; below it only a rollback journal is safe
+  std::string journal_mode;
+  int64_t schema_version = 0;
+  uint64_t file_bytes = 0;
+  std::string integrity;         // "ok", or the first finding of PRAGMA integrity_check
+  bool ended_uncleanly = false;  // the last worker neither runs nor said that it ended
+};
+
 class Queue {
  public:
-  // Creates the file and its folder where they are missing. Refuses a newer schema, a file that
-  // is no queue, and file systems without honest locks.
+  // Creates the file (0600, or 0660 in a folder that a group shares) and its folder where they are
+  // missing. An older schema is moved up, after a backup beside the file. Refuses a newer schema, a
+  // file that is no queue, links to it, and file systems without honest locks.
   static std::unique_ptr<Queue> open(const std::string& path, QueueOptions options = {});
+  // The same; null where there is no file.
+  static std::unique_ptr<Queue> open_existing(const std::string& path, QueueOptions options = {});
   virtual ~Queue() = default;
 
   virtual const std::string& path() const = 0;
@@ -162,13 +234,52 @@ class Queue {
   virtual std::vector<StoredResult>
   results_by_finish(const std::string& batch, uint64_t after_sequence, uint32_t limit) = 0;
 
+  // The newest batch of the same content that is not cancelled.
+  virtual std::optional<BatchInfo> batch_of_content(const std::string& content) = 0;
+  virtual JobCounts job_counts() = 0;  // of all batches
+  // Waiting or running jobs, of one batch or of all.
+  virtual uint64_t n_unfinished(const std::optional<std::string>& batch) = 0;
+
+  // ---- the life of a batch; needs no lock ----
+
+  // Marks the batch, ends what waits and leaves what runs to its worker, which notices within a
+  // step. False: it had ended before, nothing changed.
+  virtual bool cancel_batch(const std::string& batch) = 0;
+  // One job. nullopt: no such job; false: it had ended before.
+  virtual std::optional<bool> cancel_job(
+      const std::string& batch,
+      const std::string& custom_id) = 0;
+  // Ends what waits of cancelled and expired batches, and jobs cancelled alone. In slices: a killed
+  // one is finished by the next. Returns how many jobs it ended.
+  virtual uint64_t settle() = 0;
+  // Failed, cancelled, expired and quarantined jobs wait again, their results are gone; of the
+  // batch or only the named ones. Returns how many. Throws Error(usage) for ids that are not there
+  // or have not failed, and where the batch's key is taken.
+  virtual uint64_t retry(const std::string& batch, const std::vector<std::string>& custom_ids) = 0;
+  // Deletes ended batches, in slices; a killed one is finished by the next. Throws Error(usage) for
+  // a batch that has not ended.
+  virtual void prune(const std::vector<std::string>& batches) = 0;
+  virtual std::vector<BatchInfo> batches_ended_before(int64_t ended_ms) = 0;
+  // Gives the space of what was deleted back to the file system. Nobody can write meanwhile.
+  virtual void compact() = 0;
+
+  virtual Control control() = 0;
+  virtual void set_paused(bool is_paused) = 0;
+  virtual void set_run_now_until(int64_t until_ms) = 0;
+
+  // A copy of the whole as it is at one moment, also while others write. Appears complete and at
+  // once; Error(usage) when the file is there.
+  virtual void backup(const std::string& path) = 0;
+  virtual QueueHealth health() = 0;
+
   // ---- the worker's side; needs the lock ----
 
   // Takes the worker's lock (flock on PATH.lock) and recovers what an earlier worker left: every
   // running job goes back to the queue with its checkpoint. After a reboot or an orderly end its
-  // attempt is given back; after a crash it gets a strike unless its claim had come further. After
-  // a crash the file is checked for damage. Throws Error(queue) naming the holder when another
-  // process has the lock. The lock is kept until this object goes.
+  // attempt is given back. After a crash what had gained nothing becomes suspect: it is claimed in
+  // halves of its group, apart from others, and buried once it has run alone in three deaths.
+  // After a crash the file is checked for damage. Throws Error(queue) naming the holder when
+  // another process has the lock. The lock is kept until this object goes.
   // Of `self`, pid, host and started_ms are filled in where they are empty.
   virtual void become_worker(const WorkerInfo& self) = 0;
   virtual void report_progress(const std::string& progress_json) = 0;
@@ -178,23 +289,42 @@ class Queue {
   // Models that waiting jobs name, in the order in which claim() would come to them; "" stands for
   // jobs that name none. Needs no lock.
   virtual std::vector<std::string> waiting_models() = 0;
-  // Up to n jobs, by priority and age; counts their attempt. `batch` or `model`: only those of it.
-  virtual std::vector<ClaimedJob> claim(
+  // Counts the attempt of what it hands out. Batches of higher priority first; each level is worth
+  // ten minutes of waiting, so that nothing starves. Equals share: the next place goes to the one
+  // that has the fewest running. In a batch, by line.
+  virtual ClaimOutcome claim(const ClaimRequest& request) = 0;
+  // The same for a worker that has nothing in flight.
+  std::vector<ClaimedJob> claim(
       uint32_t n,
       const std::optional<std::string>& batch,
-      const std::optional<std::string>& model) = 0;
+      const std::optional<std::string>& model) {
+    ClaimRequest request{.n = n, .batch = batch};
+    if (model) request.models.push_back(*model);
+    return claim(request).jobs;
+  }
   // One transaction: checkpoints and completions together. Returns the claims that were stale; of
-  // those nothing is written. A completion takes its job's checkpoint away.
+  // those nothing is written. A completion takes its job's checkpoint away. A checkpoint proves its
+  // job: it is no suspect any more.
   virtual std::vector<Claim> save(
       const std::vector<Checkpoint>& checkpoints,
       const std::vector<Completion>& completions) = 0;
   // Back to the queue with their checkpoints, unharmed, the attempt given back (a drain, a lost
   // device). Stale ones are left alone.
   virtual void release(const std::vector<Claim>& claims) = 0;
-  // Claims of ours that were cancelled meanwhile: complete them with the error code "cancelled".
-  virtual std::vector<Claim> cancelled(const std::vector<Claim>& claims) = 0;
-  // Waiting or running jobs, of one batch or of all. Needs no lock.
-  virtual uint64_t n_unfinished(const std::optional<std::string>& batch) = 0;
+  // Whether another connection, or settle(), has written since the last call; the first says yes.
+  // Costs microseconds.
+  virtual bool has_changed() = 0;
+  // Claims of ours that were cancelled or have expired meanwhile.
+  virtual std::vector<StoppedClaim> stopped(const std::vector<Claim>& claims) = 0;
+
+  // Lines that came by SQL, oldest first; and a page of one part's, those with an id above `after`.
+  virtual std::vector<InboxPart> inbox() = 0;
+  struct InboxLine {
+    int64_t id = 0;
+    std::string line;
+  };
+  virtual std::vector<InboxLine>
+  inbox_lines(const InboxPart& part, int64_t after, uint32_t limit) = 0;
 };
 
 }  // namespace nightsweep

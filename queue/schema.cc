@@ -9,9 +9,9 @@ namespace nightsweep {
 
 namespace {
 
-// Script i moves version i to i + 1.
-const char* const kMigrations[] = {kSchemaSql};
-static_assert(std::size(kMigrations) == kSchemaVersion);
+// Script i moves the tables from version i + 1 to i + 2.
+const char* const kMigrations[] = {kMigrate1Sql};
+static_assert(std::size(kMigrations) == kSchemaVersion - 1);
 
 int64_t pragma(Connection& connection, const char* sql) {
   Query query = connection.query(sql);
@@ -44,21 +44,45 @@ int64_t checked_version(Connection& connection) {
   return version;
 }
 
+// Views and triggers name columns that a migration changes: they are made anew.
+void drop_views(Connection& connection) {
+  std::string script;
+  {
+    Query query =
+        connection.query("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')");
+    while (query.step())
+      script += format("DROP {} IF EXISTS \"{}\";", query.text(0), query.text(1));
+  }
+  connection.run(script);
+}
+
 }  // namespace
 
-void prepare_schema(Connection& connection, int64_t now_ms) {
-  int64_t version = connection.read([&] { return checked_version(connection); });
+int64_t schema_version(Connection& connection) {
+  return connection.read([&] { return checked_version(connection); });
+}
+
+void prepare_schema(
+    Connection& connection,
+    int64_t now_ms,
+    const std::function<void(int64_t version)>& before_migration) {
+  int64_t version = schema_version(connection);
+  if (version > 0 && version < kSchemaVersion) before_migration(version);
   if (version < kSchemaVersion) {
     connection.write([&] {
-      // Another process may have been faster.
-      for (int64_t from = checked_version(connection); from < kSchemaVersion; ++from) {
-        connection.run(kMigrations[from]);
-        if (from == 0) {
-          connection.query("INSERT INTO meta (name, value) VALUES ('created_ms', ?)")
-              .with(std::to_string(now_ms))
-              .run();
-        }
+      int64_t from = checked_version(connection);
+      if (from == kSchemaVersion) return;  // another process was faster
+      if (from == 0) {
+        connection.run(kTablesSql);
+        connection.query("INSERT INTO meta (name, value) VALUES ('created_ms', ?)")
+            .with(std::to_string(now_ms))
+            .run();
+      } else {
+        drop_views(connection);
+        for (; from < kSchemaVersion; ++from)
+          connection.run(kMigrations[from - 1]);
       }
+      connection.run(kViewsSql);
       connection.run(format("PRAGMA application_id = {}", kApplicationId));
       connection.run(format("PRAGMA user_version = {}", kSchemaVersion));
     });

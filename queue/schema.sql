@@ -1,8 +1,7 @@
--- The queue of Nightsweep, schema 1. Applied in one transaction; read it to query the file.
---
--- Look through the views `batches` and `jobs` at the end: their columns are kept. The tables may
--- change with the schema version (PRAGMA user_version). Do not write to the tables by hand: the
--- counters of `batch` are kept by the program, in the transactions that change its jobs.
+-- The queue of Nightsweep, schema 2: the tables. Applied in one transaction with views.sql, which
+-- has what people look at and write to: the views `batches` and `jobs`, the tables `inbox` and
+-- `control`. Their columns are kept; the other tables may change with the schema version (PRAGMA
+-- user_version).
 --
 -- All times are milliseconds since 1970 UTC. A yes or no is 1 or 0.
 
@@ -23,18 +22,21 @@ CREATE TABLE batch (
   public_id         TEXT    NOT NULL UNIQUE,            -- 'batch_...', what people see and type
   key               TEXT,     -- names content, model and parameters; NULL: none
   idempotency_key   TEXT,     -- the submitter's own name for this submission; NULL: none
+  content           TEXT,     -- hash of lines and parameters, to notice the same ones again
   name              TEXT    NOT NULL,  -- the file's name
   model             TEXT    NOT NULL,  -- as given at submission; '' when only the lines say
   endpoint          TEXT    NOT NULL,  -- '/v1/chat/completions', ..., or 'mixed'
   options           TEXT    NOT NULL,  -- JSON of what was set on the command line
-  priority          INTEGER NOT NULL,  -- higher goes first; copied to its jobs
-  status            TEXT    NOT NULL,  -- of OpenAI's Batch object; 'validating' until the first claim
+  priority          INTEGER NOT NULL,  -- higher goes first
+  status            TEXT    NOT NULL,  -- of OpenAI's Batch object; 'finalizing' while it expires
   created_ms        INTEGER NOT NULL,
   started_ms        INTEGER,  -- first claim
+  served_ms         INTEGER,  -- last claim: what waits longer goes before its equals
   cancelling_ms     INTEGER,  -- cancel was asked for
   expires_ms        INTEGER,  -- what is unfinished then expires; NULL: never
   ended_ms          INTEGER,  -- completed, failed, cancelled or expired
-  -- Counters, so that status need not count a million jobs.
+  is_pruned         INTEGER NOT NULL DEFAULT 0,  -- on its way out, in slices; shown no more
+  -- Counters, so that status need not count a million jobs. Kept by the triggers of views.sql.
   n_total           INTEGER NOT NULL,
   n_running         INTEGER NOT NULL DEFAULT 0,
   n_completed       INTEGER NOT NULL DEFAULT 0,
@@ -52,6 +54,9 @@ CREATE UNIQUE INDEX batch_by_key ON batch (key)
   WHERE key IS NOT NULL AND status NOT IN ('cancelling', 'cancelled');
 CREATE UNIQUE INDEX batch_by_idempotency_key ON batch (idempotency_key)
   WHERE idempotency_key IS NOT NULL;
+CREATE INDEX batch_by_content ON batch (content) WHERE content IS NOT NULL;
+CREATE INDEX batch_open ON batch (priority) WHERE ended_ms IS NULL;
+CREATE INDEX batch_pruned ON batch (id) WHERE is_pruned = 1;
 
 -- One line of a file. Bodies are apart (`request`, `result`), so that a claim reads few pages.
 CREATE TABLE job (
@@ -60,12 +65,14 @@ CREATE TABLE job (
   line        INTEGER NOT NULL,  -- of the file, from 1
   custom_id   TEXT    NOT NULL,
   model       INTEGER NOT NULL REFERENCES model (id),
-  priority    INTEGER NOT NULL,
   state       TEXT    NOT NULL DEFAULT 'waiting',
   attempt     INTEGER NOT NULL DEFAULT 0,  -- counted at claim; given back where nobody is to blame
-  strikes     INTEGER NOT NULL DEFAULT 0,  -- worker deaths while it ran in a claim without progress
-  group_limit INTEGER,  -- claim it with at most so many others (isolating a poison); NULL: any
-  cancel_ms   INTEGER,  -- cancel of this job alone was asked for
+  -- Who is to blame when a worker dies (sqlite_recovery.cc). A token that is saved clears all four.
+  strikes       INTEGER NOT NULL DEFAULT 0,  -- deaths while its claim had gained nothing
+  alone_strikes INTEGER NOT NULL DEFAULT 0,  -- those of them when nothing else ran
+  group_limit   INTEGER,  -- a suspect: claim it with other suspects only, so many; NULL: it is none
+  runs_alone    INTEGER NOT NULL DEFAULT 0,  -- this claim: nothing else runs
+  cancel_ms     INTEGER,  -- cancel of this job alone was asked for; NULL once it has ended
   -- Set while it runs. (owner, claim_group, attempt) is what a worker's write must name.
   owner       INTEGER,  -- worker.id; no foreign key: deleting a worker would scan all jobs
   claim_group INTEGER,  -- number of the owner's claim: jobs that were handed out together
@@ -80,10 +87,10 @@ CREATE TABLE job (
 
 CREATE UNIQUE INDEX job_by_line ON job (batch, line);
 CREATE UNIQUE INDEX job_by_custom_id ON job (batch, custom_id);
--- The three ways to claim. Each ends in the job's id, as every index does: oldest first.
-CREATE INDEX job_waiting ON job (priority DESC) WHERE state = 'waiting';
-CREATE INDEX job_waiting_by_batch ON job (batch, priority DESC) WHERE state = 'waiting';
-CREATE INDEX job_waiting_by_model ON job (model, priority DESC) WHERE state = 'waiting';
+-- Both end in the job's id, as every index does: oldest first.
+CREATE INDEX job_waiting ON job (batch, model) WHERE state = 'waiting' AND group_limit IS NULL;
+CREATE INDEX job_suspect ON job (group_limit) WHERE state = 'waiting' AND group_limit IS NOT NULL;
+CREATE INDEX job_cancelled ON job (cancel_ms) WHERE cancel_ms IS NOT NULL;
 CREATE INDEX job_running ON job (owner, claim_group) WHERE state = 'running';
 
 CREATE TABLE request (
@@ -110,7 +117,7 @@ CREATE TABLE result (
   status_code       INTEGER NOT NULL,
   body              TEXT,     -- JSON of the response body; NULL when the job was lost
   nightsweep        TEXT,     -- JSON of timings and cost
-  error_code        TEXT,     -- 'cancelled', 'expired', 'lost'; NULL for answers and refusals
+  error_code        TEXT,     -- 'cancelled', 'expired', 'quarantined'; NULL: answer or refusal
   error_message     TEXT,
   prompt_tokens     INTEGER NOT NULL,
   completion_tokens INTEGER NOT NULL
@@ -118,6 +125,14 @@ CREATE TABLE result (
 
 CREATE UNIQUE INDEX result_by_line ON result (batch, line);
 CREATE INDEX result_by_batch ON result (batch);
+
+-- Claims of a living worker in which something was gained: a token or a result that was saved. A
+-- death of that worker is no strike for what ran in them.
+CREATE TABLE gain (
+  owner       INTEGER NOT NULL,
+  claim_group INTEGER NOT NULL,
+  PRIMARY KEY (owner, claim_group)
+) STRICT, WITHOUT ROWID;
 
 -- Workers that have served this queue, the last hundred. The newest may be alive: that is decided
 -- by the lock on PATH.lock, not here.
@@ -134,42 +149,22 @@ CREATE TABLE worker (
   progress   TEXT               -- JSON
 ) STRICT;
 
--- ---- for people ----
+-- ---- for people: see views.sql ----
 
-CREATE VIEW batches AS
-SELECT
-  public_id AS id, name, status, nullif(model, '') AS model, endpoint, priority,
-  n_total AS total, n_completed AS completed, n_failed AS failed, n_running AS running,
-  n_total - n_completed - n_failed - n_running AS waiting,
-  prompt_tokens, completion_tokens,
-  strftime('%Y-%m-%dT%H:%M:%fZ', created_ms / 1000.0, 'unixepoch') AS created_at,
-  strftime('%Y-%m-%dT%H:%M:%fZ', started_ms / 1000.0, 'unixepoch') AS started_at,
-  strftime('%Y-%m-%dT%H:%M:%fZ', ended_ms / 1000.0, 'unixepoch') AS ended_at,
-  strftime('%Y-%m-%dT%H:%M:%fZ', expires_ms / 1000.0, 'unixepoch') AS expires_at,
-  created_ms, started_ms, ended_ms, expires_ms, options
-FROM batch;
+-- Lines on their way in by SQL. The worker takes them within a second or two: those of one name
+-- that are there together become one batch of that name. A bad line gets an error result.
+CREATE TABLE inbox (
+  id       INTEGER PRIMARY KEY AUTOINCREMENT,  -- in order of lines
+  batch    TEXT    NOT NULL DEFAULT 'inbox',   -- a name for the batch
+  line     TEXT    NOT NULL,                   -- as in an input file: {"prompt": ...}
+  model    TEXT    NOT NULL DEFAULT '',        -- file or name; '': as the line says
+  priority INTEGER NOT NULL DEFAULT 0
+) STRICT;
 
-CREATE VIEW jobs AS
-SELECT
-  job.id AS id, batch.public_id AS batch_id, job.line AS line, job.custom_id AS custom_id,
-  job.state AS status, nullif(model.name, '') AS model, job.priority AS priority,
-  job.attempt AS attempt, job.strikes AS strikes,
-  result.status_code AS status_code, result.error_code AS error_code,
-  -- A refused request has its message inside the response, as OpenAI sends it.
-  coalesce(result.error_message,
-           CASE WHEN result.status_code >= 400 AND json_valid(result.body)
-                THEN result.body ->> '$.error.message' END) AS error_message,
-  result.prompt_tokens AS prompt_tokens, result.completion_tokens AS completion_tokens,
-  strftime('%Y-%m-%dT%H:%M:%fZ', batch.created_ms / 1000.0, 'unixepoch') AS submitted_at,
-  strftime('%Y-%m-%dT%H:%M:%fZ', job.started_ms / 1000.0, 'unixepoch') AS started_at,
-  strftime('%Y-%m-%dT%H:%M:%fZ', job.finished_ms / 1000.0, 'unixepoch') AS finished_at,
-  batch.created_ms AS submitted_ms, job.started_ms AS started_ms, job.finished_ms AS finished_ms,
-  CASE WHEN json_valid(result.nightsweep)
-       THEN result.nightsweep ->> '$.tokens_per_s' END AS tokens_per_s,
-  result.sequence AS finish_order,
-  request.body AS request, result.body AS response, result.nightsweep AS nightsweep
-FROM job
-JOIN batch ON batch.id = job.batch
-JOIN model ON model.id = job.model
-LEFT JOIN request ON request.job = job.id
-LEFT JOIN result ON result.job = job.id;
+-- One row: what the worker is told to do.
+CREATE TABLE control (
+  id               INTEGER PRIMARY KEY CHECK (id = 1),
+  is_paused        INTEGER NOT NULL DEFAULT 0 CHECK (is_paused IN (0, 1)),
+  run_now_until_ms INTEGER  -- till then the worker's windows do not matter; NULL: they do
+) STRICT;
+INSERT INTO control (id) VALUES (1);

@@ -94,16 +94,42 @@ std::string SqliteBatchWriter::commit(const NewBatch& batch, bool* existed) {
   connection_.read([&] { connection_.run("COMMIT"); });
   std::string new_id = draw_public_id();
   std::string id = connection_.write([&] {
-    if (!batch.key.empty()) {
-      Query query = connection_.query(
-          "SELECT public_id FROM batch WHERE key = ? AND status NOT IN ('cancelling', "
-          "'cancelled')");
-      if (query.with(batch.key).step()) return query.text(0);
+    std::string known = find_known(batch);
+    if (known.empty()) copy_jobs(insert_batch(batch, new_id), batch);
+    if (batch.inbox) {
+      connection_
+          .query("DELETE FROM inbox WHERE batch = ? AND model = ? AND priority = ? AND id <= ?")
+          .with(batch.inbox->name)
+          .with(batch.inbox->model)
+          .with(batch.inbox->priority)
+          .with(batch.inbox->last_id)
+          .run();
     }
-    copy_jobs(insert_batch(batch, new_id), batch);
-    return new_id;
+    return known.empty() ? new_id : known;
   });
   *existed = id != new_id;
+  return id;
+}
+
+// The batch that this one is; empty: none is there.
+std::string SqliteBatchWriter::find_known(const NewBatch& batch) {
+  if (!batch.key.empty()) {
+    Query query = connection_.query(
+        "SELECT public_id FROM batch WHERE key = ? AND status NOT IN ('cancelling', 'cancelled')");
+    if (query.with(batch.key).step()) return query.text(0);
+  }
+  if (batch.idempotency_key.empty()) return {};
+  Query query = connection_.query(
+      "SELECT public_id, coalesce(content, '') FROM batch WHERE idempotency_key = ?");
+  if (!query.with(batch.idempotency_key).step()) return {};
+  std::string id = query.text(0);
+  if (query.text(1) != batch.content) {
+    fail(
+        ErrorKind::usage,
+        "--idempotency-key {}: {} has this key, with other lines or parameters (give another key; "
+        "nothing was queued)",
+        batch.idempotency_key, id);
+  }
   return id;
 }
 
@@ -111,18 +137,21 @@ int64_t SqliteBatchWriter::insert_batch(const NewBatch& batch, const std::string
   int64_t now_ms = options_.now_ms();
   bool is_over = n_refused_ == n_jobs_;
   Query insert = connection_.query(
-      "INSERT INTO batch (public_id, key, name, model, endpoint, options, priority, status,"
-      " created_ms, ended_ms, n_total, n_failed)"
-      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?, ?, NULL), ?, ?) RETURNING id");
+      "INSERT INTO batch (public_id, key, idempotency_key, content, name, model, endpoint, options,"
+      " priority, status, created_ms, expires_ms, ended_ms, n_total, n_failed)"
+      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?, ?, NULL), ?, ?) RETURNING id");
   insert.with(public_id)
       .with_null_if_empty(batch.key)
+      .with_null_if_empty(batch.idempotency_key)
+      .with_null_if_empty(batch.content)
       .with(batch.name)
       .with(batch.model)
       .with(batch.endpoint)
       .with(batch.options)
       .with(batch.priority)
-      .with(std::string(is_over ? "completed" : "validating"))
+      .with(std::string(is_over ? "completed" : "in_progress"))
       .with(now_ms)
+      .with_null_if_zero(batch.expires_ms)
       .with(is_over ? 1 : 0)
       .with(now_ms)
       .with(n_jobs_)
@@ -147,14 +176,13 @@ void SqliteBatchWriter::copy_jobs(int64_t batch, const NewBatch& settings) {
   }
   connection_
       .query(
-          "INSERT INTO job (id, batch, line, custom_id, model, priority, state, finished_ms)"
-          " SELECT ? + n, ?, line, custom_id, model.id, ?,"
+          "INSERT INTO job (id, batch, line, custom_id, model, state, finished_ms)"
+          " SELECT ? + n, ?, line, custom_id, model.id,"
           "   iif(status_code IS NULL, 'waiting', 'failed'), iif(status_code IS NULL, NULL, ?)"
           " FROM incoming CROSS JOIN model ON model.name = iif(model = '', ?, incoming.model)"
           " ORDER BY n")
       .with(last_job)
       .with(batch)
-      .with(settings.priority)
       .with(options_.now_ms())
       .with(settings.model)
       .run();

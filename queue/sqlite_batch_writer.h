@@ -21,6 +21,7 @@ class SqliteBatchWriter final : public BatchWriter {
 
  private:
   bool insert(const NewJob& job, const NewResult* refusal, uint64_t* first_line);
+  std::string find_known(const NewBatch& batch);
   int64_t insert_batch(const NewBatch& batch, const std::string& public_id);
   void copy_jobs(int64_t batch, const NewBatch& settings);
 

@@ -1,5 +1,8 @@
 #include "queue/sqlite_queue.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -18,7 +21,8 @@ namespace {
 
 const char* const kBatchColumns =
     "public_id, name, status, model, endpoint, options, coalesce(key, ''), created_ms, started_ms, "
-    "ended_ms, n_total, n_completed, n_failed, n_running, prompt_tokens, completion_tokens";
+    "ended_ms, n_total, n_completed, n_failed, n_running, prompt_tokens, completion_tokens, "
+    "cancelling_ms, expires_ms, priority";
 
 BatchInfo read_batch(const Query& row) {
   BatchInfo info;
@@ -38,6 +42,9 @@ BatchInfo read_batch(const Query& row) {
   info.counts.running = static_cast<uint64_t>(row.integer(13));
   info.prompt_tokens = static_cast<uint64_t>(row.integer(14));
   info.completion_tokens = static_cast<uint64_t>(row.integer(15));
+  info.cancelling_ms = row.integer(16);
+  info.expires_ms = row.integer(17);
+  info.priority = static_cast<int32_t>(row.integer(18));
   return info;
 }
 
@@ -112,11 +119,29 @@ std::unique_ptr<Queue> Queue::open(const std::string& path, QueueOptions options
   return std::make_unique<SqliteQueue>(path, std::move(options));
 }
 
+std::unique_ptr<Queue> Queue::open_existing(const std::string& path, QueueOptions options) {
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0 && (errno == ENOENT || errno == ENOTDIR)) return nullptr;
+  return open(path, std::move(options));
+}
+
 SqliteQueue::SqliteQueue(const std::string& path, QueueOptions options)
     : options_(with_defaults(std::move(options))),
       connection_(checked_place(path), options_.busy_timeout_ms),
       lock_(path) {
-  prepare_schema(connection_, options_.now_ms());
+  prepare_schema(connection_, options_.now_ms(), [this](int64_t version) {
+    if (lock_.is_held()) {
+      fail(
+          ErrorKind::queue,
+          "{}: a worker of an older Nightsweep is at work on it (stop it; this version then moves "
+          "the queue up)",
+          this->path());
+    }
+    std::string copy = format("{}.schema-{}", this->path(), version);
+    // One that is there was made by an earlier try, which changed nothing.
+    if (!std::filesystem::exists(copy)) backup(copy);
+    log_info("{}: moved up from schema {}; the old one is kept as {}", this->path(), version, copy);
+  });
 }
 
 SqliteQueue::~SqliteQueue() {
@@ -129,9 +154,10 @@ SqliteQueue::~SqliteQueue() {
           .run();
     });
   } catch (const Error& error) {
-    // The next worker takes this end for a crash and checks the file: slower, and safe.
+    // The next worker checks the file: slower, and safe.
     log_warning("the queue could not be left in order: {}", error.what());
   }
+  lock_.end_in_order();
 }
 
 std::unique_ptr<BatchWriter> SqliteQueue::new_batch() {
@@ -146,8 +172,8 @@ std::optional<int64_t> SqliteQueue::row_of(const char* sql, const std::string& n
 
 std::optional<BatchInfo> SqliteQueue::batch(const std::string& id) {
   return connection_.read([&]() -> std::optional<BatchInfo> {
-    Query query =
-        connection_.query(format("SELECT {} FROM batch WHERE public_id = ?", kBatchColumns));
+    Query query = connection_.query(
+        format("SELECT {} FROM batch WHERE public_id = ? AND is_pruned = 0", kBatchColumns));
     if (!query.with(id).step()) return std::nullopt;
     return read_batch(query);
   });
@@ -157,13 +183,15 @@ std::optional<std::string> SqliteQueue::find_batch(const std::string& id_or_pref
   if (id_or_prefix.empty()) return std::nullopt;
   return connection_.read([&]() -> std::optional<std::string> {
     if (id_or_prefix == "last") {
-      Query query = connection_.query("SELECT public_id FROM batch ORDER BY id DESC LIMIT 1");
+      Query query = connection_.query(
+          "SELECT public_id FROM batch WHERE is_pruned = 0 ORDER BY id DESC LIMIT 1");
       if (!query.step()) return std::nullopt;
       return query.text(0);
     }
     Query query = connection_.query(
-        "SELECT public_id FROM batch WHERE substr(public_id, 1, length(?1)) = ?1"
-        " OR substr(public_id, 7, length(?1)) = ?1 LIMIT 2");
+        "SELECT public_id FROM batch WHERE is_pruned = 0 AND"
+        " (substr(public_id, 1, length(?1)) = ?1 OR substr(public_id, 7, length(?1)) = ?1) LIMIT "
+        "2");
     if (!query.with(id_or_prefix).step()) return std::nullopt;
     std::string id = query.text(0);
     if (query.step()) return std::nullopt;
@@ -171,15 +199,34 @@ std::optional<std::string> SqliteQueue::find_batch(const std::string& id_or_pref
   });
 }
 
-std::vector<BatchInfo> SqliteQueue::batches(uint32_t limit) {
+std::vector<BatchInfo> SqliteQueue::select_batches(const std::string& condition, int64_t value) {
   return connection_.read([&] {
     std::vector<BatchInfo> all;
-    Query query =
-        connection_.query(format("SELECT {} FROM batch ORDER BY id DESC LIMIT ?", kBatchColumns));
-    query.with(limit);
+    Query query = connection_.query(
+        format("SELECT {} FROM batch WHERE is_pruned = 0 {}", kBatchColumns, condition));
+    query.with(value);
     while (query.step())
       all.push_back(read_batch(query));
     return all;
+  });
+}
+
+std::vector<BatchInfo> SqliteQueue::batches(uint32_t limit) {
+  return select_batches("ORDER BY id DESC LIMIT ?", limit);
+}
+
+std::vector<BatchInfo> SqliteQueue::batches_ended_before(int64_t ended_ms) {
+  return select_batches("AND ended_ms < ? ORDER BY id", ended_ms);
+}
+
+std::optional<BatchInfo> SqliteQueue::batch_of_content(const std::string& content) {
+  return connection_.read([&]() -> std::optional<BatchInfo> {
+    Query query = connection_.query(format(
+        "SELECT {} FROM batch WHERE content = ? AND is_pruned = 0"
+        " AND status NOT IN ('cancelling', 'cancelled') ORDER BY id DESC LIMIT 1",
+        kBatchColumns));
+    if (!query.with(content).step()) return std::nullopt;
+    return read_batch(query);
   });
 }
 
@@ -225,18 +272,15 @@ std::optional<WorkerInfo> SqliteQueue::worker() {
   return last;
 }
 
-std::vector<std::string> SqliteQueue::waiting_models() {
+JobCounts SqliteQueue::job_counts() {
   return connection_.read([&] {
-    std::vector<std::string> names;
-    // One step into the index for each model, and no walk over the jobs.
     Query query = connection_.query(
-        "SELECT name FROM (SELECT name, (SELECT id FROM job INDEXED BY job_waiting_by_model"
-        "   WHERE job.model = model.id AND state = 'waiting' ORDER BY priority DESC, id LIMIT 1)"
-        "   AS next FROM model)"
-        " JOIN job ON job.id = next ORDER BY priority DESC, job.id");
-    while (query.step())
-      names.push_back(query.text(0));
-    return names;
+        "SELECT sum(n_total - n_running - n_completed - n_failed), sum(n_running),"
+        " sum(n_completed), sum(n_failed) FROM batch WHERE is_pruned = 0");
+    query.step();
+    auto count = [&](int column) { return static_cast<uint64_t>(query.integer(column)); };
+    return JobCounts{
+        .waiting = count(0), .running = count(1), .completed = count(2), .failed = count(3)};
   });
 }
 
@@ -244,7 +288,7 @@ uint64_t SqliteQueue::n_unfinished(const std::optional<std::string>& batch) {
   return connection_.read([&] {
     Query query = connection_.query(
         batch ? "SELECT sum(n_total - n_completed - n_failed) FROM batch WHERE public_id = ?"
-              : "SELECT sum(n_total - n_completed - n_failed) FROM batch");
+              : "SELECT sum(n_total - n_completed - n_failed) FROM batch WHERE ended_ms IS NULL");
     if (batch) query.with(*batch);
     query.step();
     return static_cast<uint64_t>(query.integer(0));

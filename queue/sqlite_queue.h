@@ -1,11 +1,13 @@
-// The queue in one SQLite file (schema.sql). Reading and the life of the object are in
-// sqlite_queue.cc, the worker's side in sqlite_worker.cc.
+// The queue in one SQLite file (schema.sql, views.sql). By file: sqlite_queue.cc reading and the
+// life of the object, sqlite_claim.cc who comes next, sqlite_worker.cc what a worker writes,
+// sqlite_recovery.cc what a dead one left, sqlite_life.cc cancel, retry, prune and control,
+// sqlite_inbox.cc lines by SQL, backup.cc and health.cc the file as a whole.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,8 +17,11 @@
 
 namespace nightsweep {
 
-// The one statement that claims. Its variables: owner, group, now, [batch], [model], how many.
-std::string claim_sql(bool of_batch, bool of_model);
+// The statements that find the next jobs of a batch, and its suspects, and what waits of cancelled
+// or expired batches. Variables: batch, model, how many; the last: how many.
+extern const char* const kNextJobsSql;
+extern const char* const kNextSuspectsSql;
+extern const char* const kToSettleSql;
 
 class SqliteQueue final : public Queue {
  public:
@@ -34,20 +39,37 @@ class SqliteQueue final : public Queue {
   std::vector<StoredResult>
   results_by_finish(const std::string& batch, uint64_t after_sequence, uint32_t limit) override;
 
+  std::optional<BatchInfo> batch_of_content(const std::string& content) override;
+  JobCounts job_counts() override;
+  uint64_t n_unfinished(const std::optional<std::string>& batch) override;
+
+  bool cancel_batch(const std::string& batch) override;
+  std::optional<bool> cancel_job(const std::string& batch, const std::string& custom_id) override;
+  uint64_t settle() override;
+  uint64_t retry(const std::string& batch, const std::vector<std::string>& custom_ids) override;
+  void prune(const std::vector<std::string>& batches) override;
+  std::vector<BatchInfo> batches_ended_before(int64_t ended_ms) override;
+  void compact() override;
+  Control control() override;
+  void set_paused(bool is_paused) override;
+  void set_run_now_until(int64_t until_ms) override;
+  void backup(const std::string& path) override;
+  QueueHealth health() override;
+
   void become_worker(const WorkerInfo& self) override;
   void report_progress(const std::string& progress_json) override;
   std::optional<WorkerInfo> worker() override;
   std::vector<std::string> waiting_models() override;
-  std::vector<ClaimedJob> claim(
-      uint32_t n,
-      const std::optional<std::string>& batch,
-      const std::optional<std::string>& model) override;
+  using Queue::claim;
+  ClaimOutcome claim(const ClaimRequest& request) override;
   std::vector<Claim> save(
       const std::vector<Checkpoint>& checkpoints,
       const std::vector<Completion>& completions) override;
   void release(const std::vector<Claim>& claims) override;
-  std::vector<Claim> cancelled(const std::vector<Claim>& claims) override;
-  uint64_t n_unfinished(const std::optional<std::string>& batch) override;
+  bool has_changed() override;
+  std::vector<StoppedClaim> stopped(const std::vector<Claim>& claims) override;
+  std::vector<InboxPart> inbox() override;
+  std::vector<InboxLine> inbox_lines(const InboxPart& part, int64_t after, uint32_t limit) override;
 
   // The part of become_worker() after lock and recovery: from here on claims have an owner. Several
   // objects may be owners; who is the only one is for the lock to say.
@@ -56,31 +78,48 @@ class SqliteQueue final : public Queue {
   Connection& connection() { return connection_; }
 
  private:
-  // What the end or release of jobs changes in the counters of their batch.
-  struct BatchChange {
-    int64_t n_running = 0;
-    int64_t n_completed = 0;
-    int64_t n_failed = 0;
-    int64_t prompt_tokens = 0;
-    int64_t completion_tokens = 0;
+  struct Candidate;
+  struct Picked {
+    int64_t job = 0;
+    bool is_suspect = false;
+    bool runs_alone = false;
   };
-  using BatchChanges = std::map<int64_t, BatchChange>;
 
+  std::vector<BatchInfo> select_batches(const std::string& condition, int64_t value);
   std::vector<StoredResult>
   results(const char* sql, const std::string& batch, uint64_t after, uint32_t limit);
   std::optional<int64_t> row_of(const char* sql, const std::string& name);
+
   void refuse_damage_after_crash();
-  void recover();
+  void recover(bool ended_in_order);
+  void blame(int64_t owner, int64_t group);
+  void bury();
+
+  std::vector<int64_t> models_of(const std::vector<std::string>& names);
+  std::vector<Candidate> candidates(std::optional<int64_t> batch, int64_t now_ms);
+  std::vector<Picked> pick_suspects(
+      const ClaimRequest& request,
+      std::optional<int64_t> batch,
+      int64_t model,
+      ClaimOutcome::Blocked* blocked);
+  std::vector<Picked>
+  pick_fairly(std::vector<Candidate> open, const std::vector<int64_t>& models, uint32_t n);
+  std::vector<ClaimedJob>
+  hand_out(const std::vector<Picked>& picked, int64_t group, int64_t now_ms);
   ClaimedJob read_claimed(int64_t job, uint32_t attempt, int64_t batch);
+
   bool write_checkpoint(const Checkpoint& checkpoint);
-  bool write_completion(const Completion& completion, BatchChanges* changes);
-  void apply(const BatchChanges& changes);
+  bool write_completion(const Completion& completion);
+  void end_waiting(int64_t job, const std::string& state, const std::string& message);
+  uint64_t settle_slice();
 
   QueueOptions options_;
   Connection connection_;
   WorkerLock lock_;
   int64_t owner_ = 0;  // worker.id; 0: not a worker
   int64_t n_claims_ = 0;
+  std::set<int64_t> gained_groups_;  // of ours, that are in `gain`
+  int64_t data_version_ = -1;
 };
 
 }  // namespace nightsweep

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,9 +46,15 @@ std::string utc_text(int64_t unix_ms) {
 
 }  // namespace
 
-void WorkerLock::take(int64_t pid, const std::string& host, int64_t started_ms) {
+bool WorkerLock::take(int64_t pid, const std::string& host, int64_t started_ms) {
+  bool is_new = ::access(path_.c_str(), F_OK) != 0;
   FileDescriptor fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.is_open()) fail_errno(ErrorKind::queue, errno, path_);
+  // Whoever may use the queue may ask who holds it.
+  struct stat queue {};
+  if (is_new && ::stat(path_.substr(0, path_.rfind('.')).c_str(), &queue) == 0) {
+    (void)!::fchmod(fd.value(), queue.st_mode & 0666);
+  }
   int n_tries = 1;
   while (!try_lock(fd.value(), LOCK_EX, path_)) {
     if (++n_tries > kMaxTries) {
@@ -60,10 +67,21 @@ void WorkerLock::take(int64_t pid, const std::string& host, int64_t started_ms) 
     }
     std::this_thread::sleep_for(kPause);
   }
+  // A new file is as empty as one that was left in order, and tells nothing.
+  struct stat found {};
+  bool ended_in_order = ::fstat(fd.value(), &found) == 0 && found.st_size == 0 && !is_new;
   if (::ftruncate(fd.value(), 0) != 0) fail_errno(ErrorKind::storage, errno, path_);
   write_fully(
       fd.value(), format("pid {} on {}, started at {}\n", pid, host, utc_text(started_ms)), path_);
   fd_ = std::move(fd);
+  return ended_in_order;
+}
+
+void WorkerLock::end_in_order() noexcept {
+  if (!fd_.is_open()) return;
+  // Shorter needs no room. Should even that fail, the next worker takes this end for a crash.
+  (void)!::ftruncate(fd_.value(), 0);
+  fd_.close();
 }
 
 bool WorkerLock::is_held() const {

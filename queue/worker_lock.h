@@ -13,9 +13,13 @@ class WorkerLock {
  public:
   explicit WorkerLock(const std::string& queue_path) : path_(queue_path + ".lock") {}
 
-  // Takes it and writes the holder into the file, for the message that others get. Throws
-  // Error(queue) with that holder when it is held; Error for what open and write can meet.
-  void take(int64_t pid, const std::string& host, int64_t started_ms);
+  // Takes it and writes the holder into the file, for the message that others get. True: the holder
+  // before ended in order, as far as the file tells. Throws Error(queue) with the holder when it is
+  // held; Error for what open and write can meet.
+  bool take(int64_t pid, const std::string& host, int64_t started_ms);
+  // Gives it back and leaves word that this end was orderly, also when the database cannot be
+  // written any more. Without it the lock goes with this object, as it would with the process.
+  void end_in_order() noexcept;
   bool is_taken() const { return fd_.is_open(); }
   // Whether anybody holds it now.
   bool is_held() const;

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "runner/command.h"
 #include "runner/output.h"
 #include "runner/results_writer.h"
@@ -41,9 +43,14 @@ int results(const Invocation& invocation) {
     order = ResultOrder::finished;
   }
   refuse_same_file(output, queue_path_of(options), "the queue");
-  auto queue = Queue::open(queue_path_of(options));
+  auto queue = require_queue(options);
   BatchInfo batch = require_batch(*queue, arguments.operands().front());
   ResultsWriter writer(*queue, batch.id, order, arguments.has("stable"));
+  struct stat found {};
+  if (to_file && !arguments.has("force") && ::stat(output.c_str(), &found) == 0 &&
+      S_ISREG(found.st_mode) && found.st_size > 0) {
+    fail(ErrorKind::usage, "-o {}: the file is there already (--force writes over it)", output);
+  }
   check_output(output);
   if (follows) StopSignal::instance().install();
   if (follows && to_file) batch = wait_for_end(*queue, batch);
@@ -67,7 +74,8 @@ Command make_results_command() {
       .example = "nightsweep results last -o answers.jsonl",
       .options = join(
           {result_options(),
-           {{.name = "follow", .value = "", .help = "go on until the batch ends"}},
+           {{.name = "follow", .value = "", .help = "go on until the batch ends"},
+            {.name = "force", .value = "", .help = "write over a file that is there"}},
            queue_options(),
            general_options()}),
       .min_positionals = 1,

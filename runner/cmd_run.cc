@@ -32,7 +32,11 @@ bool work_through(
     ServeOptions serve;
     serve.batch = submission.batch;
     serve.quiet = options.quiet;
-    serve.claim = [&](uint32_t n) { return queue.claim(n, submission.batch, name); };
+    serve.claim = [&](ClaimRequest request) {
+      request.batch = submission.batch;
+      request.models = {name};
+      return queue.claim(request);
+    };
     Worker::End end = server.serve(queue, serve);
     log_info("{}", server.report());
     if (end == Worker::End::stopped) return true;

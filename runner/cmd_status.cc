@@ -21,8 +21,11 @@ struct Snapshot {
   std::vector<BatchInfo> batches;    // newest first
 };
 
-Snapshot take_snapshot(Queue& queue, const std::string& batch) {
+// `queue`: null where there is none yet.
+Snapshot take_snapshot(Queue* queue_or_null, const std::string& batch) {
   Snapshot snapshot;
+  if (queue_or_null == nullptr) return snapshot;
+  Queue& queue = *queue_or_null;
   snapshot.worker = queue.worker();
   if (snapshot.worker && !snapshot.worker->is_alive) snapshot.worker.reset();
   if (snapshot.worker && !snapshot.worker->progress.empty()) {
@@ -78,7 +81,12 @@ Json batch_json(const Snapshot& snapshot, size_t index) {
   json.set("endpoint", batch.endpoint);
   json.set("created_at", batch.created_ms / 1000);
   json.set("in_progress_at", seconds_or_null(batch.started_ms));
-  json.set("completed_at", seconds_or_null(batch.ended_ms));
+  json.set("expires_at", seconds_or_null(batch.expires_ms));
+  json.set("cancelling_at", seconds_or_null(batch.cancelling_ms));
+  // Each end has its own field, as OpenAI's object has it.
+  for (const char* end : {"completed", "cancelled", "expired"})
+    json.set(format("{}_at", end), seconds_or_null(batch.status == end ? batch.ended_ms : 0));
+  json.set("priority", static_cast<int64_t>(batch.priority));
   json.set("request_counts", std::move(counts));
   json.set("running", batch.counts.running);
   json.set("usage", std::move(usage));
@@ -131,9 +139,13 @@ std::string status_table(const Snapshot& snapshot) {
     text = format(
         "worker {} on {}: {}", snapshot.worker->pid, snapshot.worker->device,
         snapshot.worker->model.empty() ? "any model" : snapshot.worker->model);
+    const Json* waiting = snapshot.progress.find("waiting");
     const Json* rate = snapshot.progress.find("tokens_per_s");
-    if (rate != nullptr && rate->is_number())
+    if (waiting != nullptr && waiting->is_string()) {
+      text += format(", waiting: {}", waiting->as_string());
+    } else if (rate != nullptr && rate->is_number()) {
       text += format(", {:.1f} tokens/s", rate->as_double());
+    }
     text += "\n";
   } else {
     text = "no worker (start one with: nightsweep worker)\n";
@@ -160,12 +172,14 @@ int status(const Invocation& invocation) {
   const Arguments& arguments = invocation.arguments;
   CommonOptions options = begin_command(arguments);
   std::string batch = arguments.operands().empty() ? "" : arguments.operands().front();
-  auto queue = Queue::open(queue_path_of(options));
+  // Looking at a queue does not make it.
+  auto queue =
+      batch.empty() ? Queue::open_existing(queue_path_of(options)) : require_queue(options);
   bool watches = arguments.has("watch");
   bool redraws = watches && !options.json && ::isatty(STDOUT_FILENO) != 0;
   if (watches) StopSignal::instance().install();
   for (;;) {
-    Snapshot snapshot = take_snapshot(*queue, batch);
+    Snapshot snapshot = take_snapshot(queue.get(), batch);
     std::string text = options.json ? status_json(snapshot).dump() + "\n" : status_table(snapshot);
     // Home, the text, and what stood below it wiped.
     Stdout().write(redraws ? "\033[H\033[2J" + text : text);

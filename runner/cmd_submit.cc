@@ -10,14 +10,25 @@ namespace {
 int submit(const Invocation& invocation) {
   CommonOptions options = begin_command(invocation.arguments);
   SubmissionOptions submission = read_submission_options(invocation.arguments);
+  read_batch_options(invocation.arguments, submission);
   PromptModels models(options.models, options.context_tokens);
   const PromptModel* model = nullptr;
   if (!options.model.empty()) model = &models.open(require_model(options.models, options.model));
   auto queue = Queue::open(queue_path_of(options));
   Submission made = submit_files(*queue, models, model, submission);
-  log_info(
-      "{} lines queued as {}{}", made.n_lines - made.n_refused, made.batch,
-      made.n_refused > 0 ? format(", {} with errors", made.n_refused) : "");
+  if (made.existed) {
+    log_info("{}: submitted before under this idempotency key; nothing was added", made.batch);
+  } else {
+    log_info(
+        "{} lines queued as {}{}", made.n_lines - made.n_refused, made.batch,
+        made.n_refused > 0 ? format(", {} with errors", made.n_refused) : "");
+    if (made.twin) {
+      log_warning(
+          "the same lines and parameters are there as {} ({} of {} done); they are queued once "
+          "more (nightsweep cancel {} takes that back, --idempotency-key prevents it)",
+          made.twin->id, made.twin->counts.finished(), made.twin->counts.total, made.batch);
+    }
+  }
   Stdout().write(made.batch + "\n");
   return 0;
 }
@@ -32,6 +43,7 @@ Command make_submit_command() {
       .example = "nightsweep submit prompts.jsonl --model model.gguf",
       .options = join(
           {submission_options(),
+           batch_options(),
            queue_options(),
            {{.name = "model", .value = "FILE", .help = "GGUF file or name for every line"},
             {.name = "context", .value = "N", .help = "refuse prompts that do not fit N tokens"}},

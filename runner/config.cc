@@ -9,12 +9,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "jobs/jsonl.h"
 
 namespace nightsweep {
 
 namespace {
 
-enum class ValueKind { text, size, rate, count, flag };
+enum class ValueKind { text, size, rate, count, flag, list };
 
 struct KnownKey {
   const char* name;
@@ -39,6 +40,12 @@ constexpr KnownKey kKnownKeys[] = {
     {"verbose", ValueKind::flag},
     {"json", ValueKind::flag},
     {"color", ValueKind::text},
+    {"window", ValueKind::list},
+    {"model-wait", ValueKind::text},
+    {"metrics-file", ValueKind::text},
+    {"stop-file", ValueKind::text},
+    {"yield-battery", ValueKind::text},
+    {"yield-gpu", ValueKind::text},
 };
 
 const KnownKey* find_known(std::string_view name) {
@@ -134,6 +141,18 @@ class ConfigReader {
         if (!node.is_integer()) wrong_kind(known.name, node, "an integer");
         text = std::to_string(**node.as_integer());
         break;
+      case ValueKind::list:
+        if (node.is_string()) {
+          text = **node.as_string();
+        } else if (const toml::array* array = node.as_array()) {
+          for (const toml::node& element : *array) {
+            if (!element.is_string()) wrong_kind(known.name, element, "a string");
+            text += (text.empty() ? "" : ";") + **element.as_string();
+          }
+        } else {
+          wrong_kind(known.name, node, "a string or an array of strings");
+        }
+        break;
       case ValueKind::flag:
         if (!node.is_boolean()) wrong_kind(known.name, node, "true or false");
         text = **node.as_boolean() ? "true" : "false";
@@ -171,7 +190,11 @@ class ConfigReader {
         if (!node.is_table()) wrong_kind(name, node, "a table of body parameters");
         for (const auto& [parameter, value] : *node.as_table()) {
           std::string value_name = format("{}.{}", name, parameter.str());
-          model.defaults.emplace_back(std::string(parameter.str()), to_json(value_name, value));
+          Json json = to_json(value_name, value);
+          if (auto complaint = default_complaint(std::string(parameter.str()), json)) {
+            fail(ErrorKind::usage, "{}: {}", where(value_name, value), *complaint);
+          }
+          model.defaults.emplace_back(std::string(parameter.str()), std::move(json));
         }
       } else if (key.str() == "draft") {
         fail(

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
@@ -15,16 +16,20 @@ FaultPlan FaultPlan::parse(std::string_view text) {
   constexpr std::string_view kPoison = "poison:";
   constexpr std::string_view kCrash = "crash:step:";
   FaultPlan plan;
-  if (text.empty()) return plan;
-  if (text.starts_with(kPoison) && text.size() > kPoison.size()) {
-    plan.poison_ = text.substr(kPoison.size());
-  } else if (text.starts_with(kCrash)) {
-    plan.crash_step_ = parse_count(
-        std::string(text.substr(kCrash.size())), "NIGHTSWEEP_FAULT=crash:step", 1, UINT64_MAX);
-  } else {
-    fail(
-        ErrorKind::usage, "NIGHTSWEEP_FAULT: expected poison:CUSTOM_ID or crash:step:N, found '{}'",
-        text);
+  while (!text.empty()) {
+    std::string_view part = text.substr(0, text.find(';'));
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+    if (part.starts_with(kPoison) && part.size() > kPoison.size()) {
+      plan.poisons_.emplace(part.substr(kPoison.size()));
+    } else if (part.starts_with(kCrash)) {
+      plan.crash_step_ = parse_count(
+          std::string(part.substr(kCrash.size())), "NIGHTSWEEP_FAULT=crash:step", 1, UINT64_MAX);
+    } else {
+      fail(
+          ErrorKind::usage,
+          "NIGHTSWEEP_FAULT: expected poison:CUSTOM_ID or crash:step:N, parted by ';', found '{}'",
+          part);
+    }
   }
   return plan;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -9,17 +10,16 @@ namespace nightsweep {
 
 class FaultPlan {
  public:
-  // "poison:CUSTOM_ID", "crash:step:N" or nothing. Throws Error(usage) for anything else.
+  // "poison:CUSTOM_ID", "crash:step:N", several parted by ';', or nothing. Throws Error(usage) for
+  // anything else.
   static FaultPlan parse(std::string_view text);
   static FaultPlan from_environment();
 
-  bool is_poison(const std::string& custom_id) const {
-    return !poison_.empty() && custom_id == poison_;
-  }
+  bool is_poison(const std::string& custom_id) const { return poisons_.contains(custom_id); }
   bool crashes_at(uint64_t step) const { return crash_step_ != 0 && step == crash_step_; }
 
  private:
-  std::string poison_;
+  std::set<std::string> poisons_;
   uint64_t crash_step_ = 0;
 };
 

@@ -16,14 +16,17 @@ namespace {
 const char* const kVersion = NIGHTSWEEP_VERSION;
 
 // Commands of later versions: known by name, so that the refusal can say so.
-constexpr const char* kLaterCommands[] = {"cancel", "retry", "prune", "plan", "doctor"};
+constexpr const char* kLaterCommands[] = {"plan"};
 
 std::vector<Command> all_commands() {
   return {
-      make_run_command(),        make_submit_command(),  make_worker_command(),
-      make_status_command(),     make_results_command(), make_inspect_command(),
-      make_tokenize_command(),   make_render_command(),  make_logits_command(),
-      make_perplexity_command(), make_bench_command(),   make_completion_command(),
+      make_run_command(),    make_submit_command(),     make_worker_command(),
+      make_status_command(), make_results_command(),    make_cancel_command(),
+      make_retry_command(),  make_prune_command(),      make_pause_command(),
+      make_resume_command(), make_run_now_command(),    make_backup_command(),
+      make_doctor_command(), make_inspect_command(),    make_tokenize_command(),
+      make_render_command(), make_logits_command(),     make_perplexity_command(),
+      make_bench_command(),  make_completion_command(),
   };
 }
 

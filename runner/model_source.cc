@@ -1,6 +1,8 @@
 #include "runner/model_source.h"
 
+#include <cmath>
 #include <filesystem>
+#include <vector>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -110,6 +112,29 @@ std::unique_ptr<Device> open_device(const CommonOptions& options) {
   const char* why = options.device == "auto" ? " (this build has no CUDA)" : "";
   log_info("device: {}{}", device->description(), why);
   return device;
+}
+
+void self_test(Device& device) {
+  constexpr uint32_t kDim = 256;
+  std::vector<float> x(kDim, 2.0F);
+  std::vector<float> weight(kDim, 3.0F);
+  auto input = device.allocate(kDim * sizeof(float));
+  auto factors = device.allocate(kDim * sizeof(float));
+  auto output = device.allocate(kDim * sizeof(float));
+  device.reserve(1, kDim);
+  device.upload(x.data(), kDim * sizeof(float), input->data());
+  device.upload(weight.data(), kDim * sizeof(float), factors->data());
+  device.rms_norm(input->floats(), factors->floats(), 0.0F, 1, kDim, output->floats());
+  const float* found = device.read_back(output->floats(), kDim);
+  for (uint32_t i = 0; i < kDim; ++i) {
+    if (!(std::abs(found[i] - 3.0F) < 1e-3F)) {
+      fail(
+          ErrorKind::device,
+          "{}: the self-test expected 3, found {} (check the device and its "
+          "driver)",
+          device.description(), found[i]);
+    }
+  }
 }
 
 EngineOptions engine_options_of(const CommonOptions& options) {

@@ -57,6 +57,8 @@ class PromptModel {
 void check_device(const CommonOptions& options);
 // The same, and warns of options that have no effect on it.
 std::unique_ptr<Device> open_device(const CommonOptions& options);
+// Runs a small kernel and compares; Error(device) when its result is wrong.
+void self_test(Device& device);
 std::unique_ptr<Engine> open_engine(
     std::shared_ptr<const GgufModel> gguf,
     const CommonOptions& options);

@@ -79,6 +79,18 @@ class Settings {
     if (value->text == "true" || value->text == "1") return true;
     fail(ErrorKind::usage, "{}: expected true or false, found '{}'", value->origin, value->text);
   }
+  bool yes(const std::string& name) const { return choice(name, {"yes", "no"}, 0) == 0; }
+  // A repeatable option; elsewhere the parts of one text are parted by ';'.
+  std::vector<std::string> list(const std::string& name) const {
+    std::vector<std::string> values = arguments_.all(name);
+    if (!values.empty()) return values;
+    auto value = find(name);
+    return value ? std::vector<std::string>{value->text} : std::vector<std::string>{};
+  }
+  double duration(const std::string& name, double otherwise) const {
+    auto value = find(name);
+    return value ? parse_duration(value->text, value->origin) : otherwise;
+  }
   // Index of the value in `names`.
   size_t choice(const std::string& name, const std::vector<std::string>& names, size_t otherwise)
       const {
@@ -228,6 +240,24 @@ std::vector<OptionSpec> engine_options() {
   };
 }
 
+std::vector<OptionSpec> worker_options() {
+  return {
+      {.name = "window",
+       .value = "WINDOW",
+       .help = "work only then: \"22:00-07:00\", \"Mon-Fri 22:00-06:30 Europe/Vienna\"",
+       .repeatable = true},
+      {.name = "model-wait",
+       .value = "TIME",
+       .help = "longest wait of jobs for another model (default 15min)"},
+      {.name = "metrics-file", .value = "FILE", .help = "figures for Prometheus, every 15 s"},
+      {.name = "stop-file", .value = "FILE", .help = "wait while it is there (default QUEUE.stop)"},
+      {.name = "yield-battery", .value = "yes|no", .help = "wait on battery power (default yes)"},
+      {.name = "yield-gpu",
+       .value = "yes|no",
+       .help = "wait while others use the GPU (default yes)"},
+  };
+}
+
 OptionSpec json_option() {
   return {.name = "json", .value = "", .help = "one JSON object in place of text"};
 }
@@ -277,6 +307,12 @@ CommonOptions read_common_options(const Arguments& arguments) {
   if (options.quiet && options.verbose) {
     fail(ErrorKind::usage, "--quiet and --verbose exclude each other");
   }
+  options.worker.windows = settings.list("window");
+  options.worker.model_wait_s = settings.duration("model-wait", options.worker.model_wait_s);
+  options.worker.metrics_file = settings.text("metrics-file", "");
+  options.worker.stop_file = settings.text("stop-file", "");
+  options.worker.yield_battery = settings.yes("yield-battery");
+  options.worker.yield_gpu = settings.yes("yield-gpu");
   options.models = settings.take_models();
   return options;
 }

@@ -47,6 +47,16 @@ class Arguments {
 
 enum class ColorChoice { automatic, always, never };
 
+// What only the daemon asks for. Times in seconds.
+struct WorkerSettings {
+  std::vector<std::string> windows;  // RunWindows::parse
+  double model_wait_s = 900;
+  std::string metrics_file;  // empty: none
+  std::string stop_file;     // empty: QUEUE.stop
+  bool yield_battery = true;
+  bool yield_gpu = true;
+};
+
 struct CommonOptions {
   std::string queue_path;  // empty: not given, and no home to put it
   std::string model;       // file or name of [models]; empty: not given
@@ -66,6 +76,7 @@ struct CommonOptions {
   bool json = false;
   ColorChoice color = ColorChoice::automatic;
   ModelTable models;
+  WorkerSettings worker;
 };
 
 const char* math_mode_name(MathMode mode);
@@ -74,6 +85,7 @@ const char* math_mode_name(MathMode mode);
 // command.
 std::vector<OptionSpec> general_options();
 std::vector<OptionSpec> queue_options();
+std::vector<OptionSpec> worker_options();
 std::vector<OptionSpec> engine_options();  // --model, --device, budgets, arithmetic
 OptionSpec json_option();
 std::vector<OptionSpec> join(std::vector<std::vector<OptionSpec>> parts);

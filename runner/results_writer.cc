@@ -65,6 +65,16 @@ int batch_exit_code(const BatchInfo& batch) {
   return batch.counts.failed > 0 ? 1 : 0;
 }
 
+std::unique_ptr<Queue> require_queue(const CommonOptions& options) {
+  auto queue = Queue::open_existing(queue_path_of(options));
+  if (queue == nullptr) {
+    fail(
+        ErrorKind::usage, "{}: there is no queue yet (nightsweep submit makes one)",
+        queue_path_of(options));
+  }
+  return queue;
+}
+
 BatchInfo require_batch(Queue& queue, const std::string& id_or_prefix) {
   auto id = queue.find_batch(id_or_prefix);
   auto batch = id ? queue.batch(*id) : std::nullopt;

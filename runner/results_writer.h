@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "queue/queue.h"
@@ -35,6 +36,8 @@ class ResultsWriter {
 int batch_exit_code(const BatchInfo& batch);
 // Nothing more will come.
 bool is_ended(const BatchInfo& batch);
+// The queue, or Error(usage) where there is none yet: looking at one does not make it.
+std::unique_ptr<Queue> require_queue(const CommonOptions& options);
 // Error(usage) for an unknown batch.
 BatchInfo require_batch(Queue& queue, const std::string& id_or_prefix);
 

@@ -38,7 +38,10 @@ class Observer {
     state.disk_share = disk_share(engine_.stats());
     auto finished = static_cast<double>(counters.answered + counters.failed);
     if (counters.since_start_s > 0) state.jobs_per_s = finished / counters.since_start_s;
-    if (before_.total > 0 && finished > 0) {
+    // The first to finish are the shortest answers: an estimate from them alone would be absurd.
+    constexpr double kSoonest = 3;
+    if (before_.total > 0 && counters.since_start_s > kSoonest && finished > 0 &&
+        finished >= static_cast<double>(counters.jobs_in_flight)) {
       auto left = static_cast<double>(before_.total - before_.finished()) - finished;
       state.left_s = left / state.jobs_per_s;
     }
@@ -88,8 +91,11 @@ Worker::End ModelServer::serve(Queue& queue, const ServeOptions& options) {
   Worker worker(queue, *engine_, maker_, std::move(worker_options));
   Observer observer(queue, *engine_, options);
   Worker::End end = worker.run(
-      [] { return StopSignal::instance().requested(); },
-      [&](const WorkerCounters& counters) { observer(counters); });
+      [&] { return StopSignal::instance().requested() || (options.leaves && options.leaves()); },
+      [&](const WorkerCounters& counters) {
+        observer(counters);
+        if (options.on_tick) options.on_tick(counters, engine_->stats());
+      });
   observer.end();
   counters_ = worker.counters();
   return end;

@@ -16,11 +16,13 @@
 namespace nightsweep {
 
 struct ServeOptions {
-  // Up to n jobs for this model.
-  std::function<std::vector<ClaimedJob>(uint32_t n)> claim;
+  // Jobs for this model.
+  std::function<ClaimOutcome(ClaimRequest request)> claim;
   std::optional<std::string> batch;  // progress counts this one; none: all that waits
   bool ends_when_idle = true;
   bool quiet = false;
+  std::function<bool()> leaves;  // looked at between steps: end with the work saved; none: never
+  std::function<void(const WorkerCounters&, const EngineStats&)> on_tick;  // about ten a second
 };
 
 class ModelServer {
@@ -35,6 +37,7 @@ class ModelServer {
   // "12 answered, ...": what serve() did the last time, over several lines.
   std::string report() const;
   const WorkerCounters& counters() const { return counters_; }
+  EngineStats stats() const { return engine_->stats(); }
 
  private:
   const PromptModel& model_;

@@ -20,16 +20,6 @@ namespace {
 constexpr size_t kMostMessages = 20;
 constexpr size_t kMostNames = 10;  // in one message
 
-Endpoint parse_endpoint(const std::string& text) {
-  for (Endpoint endpoint : {Endpoint::chat, Endpoint::completions}) {
-    std::string url = endpoint_url(endpoint);
-    if (text == url || "/v1" + text == url || "/v1/" + text == url) return endpoint;
-  }
-  fail(
-      ErrorKind::usage, "--endpoint: expected {} or {}, found '{}'", endpoint_url(Endpoint::chat),
-      endpoint_url(Endpoint::completions), text);
-}
-
 int64_t draw_seed() {
   static std::random_device device;
   uint64_t bits = (static_cast<uint64_t>(device()) << 32) | device();
@@ -50,7 +40,11 @@ class BatchReader {
       PromptModels& models,
       const PromptModel* model,
       const SubmissionOptions& options)
-      : models_(models), model_(model), options_(options), writer_(queue.new_batch()) {
+      : queue_(queue),
+        models_(models),
+        model_(model),
+        options_(options),
+        writer_(queue.new_batch()) {
     line_options_.endpoint = options.endpoint;
     line_options_.defaults = options.defaults;
     line_options_.lenient = options.lenient;
@@ -62,7 +56,41 @@ class BatchReader {
     for (const std::string& file : options_.files)
       read_file(file);
     refuse_if_bad();
+    return commit({});
+  }
+
+  // Those lines of the inbox that were there when `part` was made.
+  Submission read_inbox(const InboxPart& part) {
+    constexpr uint32_t kPage = 256;
+    parts_.push_back({.file = "inbox", .offset = 0});
+    Sha256 hash;
+    int64_t after = 0;
+    for (;;) {
+      std::vector<Queue::InboxLine> page = queue_.inbox_lines(part, after, kPage);
+      for (const Queue::InboxLine& line : page) {
+        after = line.id;
+        ++last_line_;
+        ++result_.n_lines;
+        hash.add(line.line + "\n");
+        bool is_long = line.line.size() > options_.max_line_bytes;
+        read_line({.text = line.line, .number = last_line_, .too_long = is_long});
+      }
+      if (page.size() < kPage) break;
+    }
+    content_hashes_.push_back(hash.hex());
+    return commit(part);
+  }
+
+ private:
+  struct FilePart {
+    std::string file;
+    uint64_t offset = 0;  // lines of the files before it
+  };
+
+  Submission commit(const std::optional<InboxPart>& inbox) {
     NewBatch batch;
+    batch.inbox = inbox;
+    batch.content = content();
     if (options_.is_found_again) batch.key = key();
     batch.name = options_.name;
     if (batch.name.empty()) {
@@ -72,16 +100,16 @@ class BatchReader {
     if (model_ != nullptr) batch.model = model_->ref().path;
     batch.endpoint = endpoints_.size() == 1 ? endpoint_url(*endpoints_.begin()) : "mixed";
     batch.options = settings_json().dump();
+    batch.priority = options_.priority;
+    batch.idempotency_key = options_.idempotency_key;
+    if (options_.expires_s > 0) {
+      batch.expires_ms = (now_unix_s() + static_cast<int64_t>(options_.expires_s)) * 1000;
+    }
+    result_.twin = queue_.batch_of_content(batch.content);
     result_.batch = writer_->commit(batch, &result_.existed);
     report_names();
     return std::move(result_);
   }
-
- private:
-  struct FilePart {
-    std::string file;
-    uint64_t offset = 0;  // lines of the files before it
-  };
 
   static void add_defaults(LineOptions& options, const PromptModel& model) {
     for (const auto& [key, value] : model.ref().defaults) {
@@ -315,6 +343,15 @@ class BatchReader {
     return settings;
   }
 
+  // Lines and parameters, to notice the same ones again.
+  std::string content() const {
+    Sha256 hash;
+    for (const std::string& lines : content_hashes_)
+      hash.add(lines + "\n");
+    hash.add((model_ != nullptr ? model_->ref().path : "") + "\n" + settings_json().dump());
+    return hash.hex();
+  }
+
   // Everything that decides the answers, and nothing that does not.
   std::string key() {
     Sha256 hash;
@@ -333,6 +370,7 @@ class BatchReader {
     return hash.hex();
   }
 
+  Queue& queue_;
   PromptModels& models_;
   const PromptModel* model_;
   const SubmissionOptions& options_;
@@ -350,55 +388,6 @@ class BatchReader {
 };
 
 }  // namespace
-
-std::vector<OptionSpec> submission_options() {
-  return {
-      {.name = "set",
-       .value = "KEY=JSON",
-       .help = "a body parameter for lines that do not set it",
-       .repeatable = true},
-      {.name = "map-model",
-       .value = "A=B",
-       .help = "lines that name model A go to B",
-       .repeatable = true},
-      {.name = "endpoint", .value = "URL", .help = "for lines without url: /v1/chat/completions"},
-      {.name = "name", .value = "TEXT", .help = "a name for the batch (default: the file's)"},
-      {.name = "keep-going", .value = "", .help = "queue the good lines, bad ones get errors"},
-      {.name = "lenient", .value = "", .help = "list unknown parameters in place of refusing"},
-      {.name = "max-line", .value = "SIZE", .help = "longest line (default 16MiB)"},
-  };
-}
-
-SubmissionOptions read_submission_options(const Arguments& arguments) {
-  SubmissionOptions options;
-  options.files = arguments.operands();
-  if (std::count(options.files.begin(), options.files.end(), "-") > 1) {
-    fail(ErrorKind::usage, "stdin (-) is given twice");
-  }
-  if (auto text = arguments.find("endpoint")) options.endpoint = parse_endpoint(*text);
-  for (const std::string& text : arguments.all("set")) {
-    auto [key, value] = split_pair(text, "--set");
-    try {
-      options.defaults.emplace_back(key, Json::parse(value));
-    } catch (const JsonError& error) {
-      fail(
-          ErrorKind::usage,
-          "--set {}: expected JSON behind the '=', found {} ({}; a string needs its quotes: "
-          "--set 'stop=\"END\"')",
-          key, value, error.what());
-    }
-  }
-  for (const std::string& text : arguments.all("map-model"))
-    options.model_map.push_back(split_pair(text, "--map-model"));
-  options.name = arguments.find("name").value_or("");
-  options.keep_going = arguments.has("keep-going");
-  options.lenient = arguments.has("lenient");
-  if (auto text = arguments.find("max-line")) {
-    options.max_line_bytes = parse_size(*text, "--max-line");
-    if (options.max_line_bytes == 0) fail(ErrorKind::usage, "--max-line: expected a size above 0");
-  }
-  return options;
-}
 
 const PromptModel* PromptModels::find(const std::string& file_or_name) {
   auto known = by_name_.find(file_or_name);
@@ -426,6 +415,16 @@ Submission submit_files(
     const PromptModel* model,
     const SubmissionOptions& options) {
   return BatchReader(queue, models, model, options).read();
+}
+
+uint64_t
+submit_inbox(Queue& queue, PromptModels& models, const PromptModel* model, const InboxPart& part) {
+  SubmissionOptions options;
+  options.name = part.name;
+  options.priority = part.priority;
+  options.keep_going = true;
+  if (!part.model.empty()) options.model_map.emplace_back("", part.model);
+  return BatchReader(queue, models, model, options).read_inbox(part).n_lines;
 }
 
 }  // namespace nightsweep

@@ -25,6 +25,9 @@ struct SubmissionOptions {
   bool keep_going = false;
   size_t max_line_bytes = 16 << 20;
   std::string name;  // empty: the first file's
+  int32_t priority = 0;
+  double expires_s = 0;         // after now; 0: never
+  std::string idempotency_key;  // empty: none
   // Every model that lines name must be there (run); else names are kept for the worker.
   bool needs_models = false;
   // Names the batch by its content, so that the same submission finds it again.
@@ -38,11 +41,16 @@ SubmissionOptions read_submission_options(const Arguments& arguments);
 
 struct Submission {
   std::string batch;
-  bool existed = false;  // it was there already, nothing was added
+  bool existed = false;           // it was there already, nothing was added
+  std::optional<BatchInfo> twin;  // of the same lines and parameters, submitted before
   uint64_t n_lines = 0;
   uint64_t n_refused = 0;           // with keep_going
   std::vector<std::string> models;  // with needs_models: paths, in order of appearance
 };
+
+// Rows for submit alone: --priority, --expires, --idempotency-key.
+std::vector<OptionSpec> batch_options();
+void read_batch_options(const Arguments& arguments, SubmissionOptions& options);
 
 // Opens each model once.
 class PromptModels {
@@ -69,5 +77,9 @@ Submission submit_files(
     PromptModels& models,
     const PromptModel* model,
     const SubmissionOptions& options);
+
+// The same for lines that came by SQL: a bad one gets an error result. Returns how many lines.
+uint64_t
+submit_inbox(Queue& queue, PromptModels& models, const PromptModel* model, const InboxPart& part);
 
 }  // namespace nightsweep

@@ -21,6 +21,8 @@ constexpr uint32_t kMostClaimed = 64;
 // Completions wait for the next save; no more than these.
 constexpr size_t kMostPending = 512;
 constexpr double kTickEvery = 0.1;
+constexpr double kEarlySaveEvery = 0.1;
+constexpr int kUnansweredStatus = 500;
 
 int64_t now_ms() {
   using std::chrono::system_clock;
@@ -49,6 +51,7 @@ struct Worker::ActiveJob {
   size_t n_left = 0;
   uint64_t n_resumed = 0;   // tokens that came with the checkpoint
   bool is_changed = false;  // since the last checkpoint
+  bool is_proven = false;   // something of it was saved since its claim
   uint64_t sweeps = 0;
   uint64_t last_step = 0;
   double queued_s = 0;
@@ -107,9 +110,9 @@ Worker::End Worker::loop(
       absorb(report);
     }
     double since_save_s = std::chrono::duration<double>(Clock::now() - last_save_).count();
-    if (since_save_s >= options_.save_every_s) {
+    if (queue_.has_changed()) drop_stopped();
+    if (since_save_s >= options_.save_every_s || wants_early_save(since_save_s)) {
       save(true);
-      drop_cancelled();
     } else if ((!is_working && !got_jobs) || completions_.size() >= kMostPending) {
       save(false);
     }
@@ -133,19 +136,51 @@ Worker::End Worker::loop(
 bool Worker::top_up() {
   bool any = false;
   while (engine_.wants_more()) {
+    // Suspects stay among themselves until they are cleared.
+    if (has_unproven(true)) return any;
     auto n_active = static_cast<uint32_t>(engine_.n_active());
     uint32_t places = engine_.stats().max_sequences;
     uint32_t free_places = places > n_active ? places - n_active : 0;
-    std::vector<ClaimedJob> claimed =
-        options_.claim(std::clamp(free_places, kFewestClaimed, kMostClaimed));
-    if (claimed.empty()) return any;
+    ClaimOutcome claimed = options_.claim(
+        {.n = std::clamp(free_places, kFewestClaimed, kMostClaimed),
+         .n_in_flight = active_.size(),
+         .has_unproven = has_unproven(false)});
+    if (claimed.blocked == ClaimOutcome::Blocked::until_empty) {
+      // One that has killed a worker is to run alone: the others wait, with their checkpoints.
+      save(true);
+      release_all();
+      continue;
+    }
+    if (claimed.jobs.empty()) return any;
     any = true;
-    for (ClaimedJob& job : claimed)
+    for (ClaimedJob& job : claimed.jobs)
       start(std::move(job));
     // A run of jobs that all fail at once must not keep the others from being saved.
     if (completions_.size() >= kMostPending) return any;
   }
   return any;
+}
+
+bool Worker::has_unproven(bool suspects_only) const {
+  return std::any_of(active_.begin(), active_.end(), [&](const auto& entry) {
+    const ActiveJob& job = *entry.second;
+    return !job.is_proven && (!suspects_only || job.claimed.is_suspect);
+  });
+}
+
+// Until something of a job is saved, a death of this process is blamed on it. So the first tokens
+// of suspects, and of the first jobs, are saved at once, those of later ones soon.
+bool Worker::wants_early_save(double since_save_s) const {
+  bool any_proven = false;
+  bool any_gain = false;
+  bool any_suspect_gain = false;
+  for (const auto& [id, job] : active_) {
+    any_proven = any_proven || job->is_proven;
+    bool has_gained = !job->is_proven && job->is_changed;
+    any_gain = any_gain || has_gained;
+    any_suspect_gain = any_suspect_gain || (has_gained && job->claimed.is_suspect);
+  }
+  return any_suspect_gain || (any_gain && (!any_proven || since_save_s >= kEarlySaveEvery));
 }
 
 void Worker::start(ClaimedJob claimed) {
@@ -328,8 +363,10 @@ void Worker::save(bool with_checkpoints) {
   std::vector<Claim> stale = queue_.save(checkpoints, completions_);
   completions_.clear();
   if (with_checkpoints) {
-    for (auto& [id, job] : active_)
+    for (auto& [id, job] : active_) {
+      job->is_proven = job->is_proven || job->is_changed;
       job->is_changed = false;
+    }
   }
   for (const Claim& claim : stale) {
     log_warning("job {} attempt {} is not ours any more: dropped", claim.job, claim.attempt);
@@ -338,20 +375,25 @@ void Worker::save(bool with_checkpoints) {
   counters_.save_s += std::chrono::duration<double>(Clock::now() - begun).count();
 }
 
-void Worker::drop_cancelled() {
+void Worker::drop_stopped() {
   std::vector<Claim> claims;
   for (const auto& [id, job] : active_)
     claims.push_back(job->claimed.claim);
   if (claims.empty()) return;
-  for (const Claim& claim : queue_.cancelled(claims)) {
+  for (const StoppedClaim& stopped : queue_.stopped(claims)) {
     Completion completion;
-    completion.claim = claim;
-    completion.result.error_code = "cancelled";
-    completion.result.error_message = "the batch was cancelled before this request was answered";
+    completion.claim = stopped.claim;
+    completion.result.status_code = kUnansweredStatus;
+    completion.result.error_code = stopped.error_code;
+    completion.result.error_message = stopped.error_code == "expired"
+                                          ? "the batch expired before this request was answered"
+                                          : "cancelled before this request was answered";
     completions_.push_back(std::move(completion));
     ++counters_.failed;
-    drop(claim.job);
+    drop(stopped.claim.job);
   }
+  // Whoever waits for the cancel sees its end at once.
+  if (!completions_.empty()) save(false);
 }
 
 void Worker::release_all() {

@@ -1,7 +1,9 @@
 // Worker: jobs of the queue through one engine.
 //
 // The loop tops the engine up with claimed jobs, makes a step, and saves: completions and
-// checkpoints in one transaction, at least every second or every step where steps are slower.
+// checkpoints in one transaction, at least every second or every step where steps are slower, and
+// soon after a job's first token: until something of it is saved, a death of this process is blamed
+// on it. What a cancel or an expiry stops is out of the engine at the next step.
 // A job whose choices are all done is completed; a job that cannot be done by this model gets an
 // error result, and its neighbours never notice.
 #pragma once
@@ -25,8 +27,8 @@
 namespace nightsweep {
 
 struct WorkerOptions {
-  // Up to n jobs for this engine; empty when none wait.
-  std::function<std::vector<ClaimedJob>(uint32_t n)> claim;
+  // Jobs for this engine; the request has all but batch and model.
+  std::function<ClaimOutcome(ClaimRequest request)> claim;
   std::string model_name;         // in answers to lines that name no model
   std::string model_fingerprint;  // in answers
   bool ends_when_idle = true;     // else waits for jobs until it is stopped
@@ -47,6 +49,17 @@ struct WorkerCounters {
   double step_s = 0;  // in steps
   double save_s = 0;  // in transactions of the queue
   double since_start_s = 0;
+
+  // Those that only grow.
+  void add(const WorkerCounters& other) {
+    answered += other.answered;
+    failed += other.failed;
+    prompt_tokens += other.prompt_tokens;
+    completion_tokens += other.completion_tokens;
+    steps += other.steps;
+    step_s += other.step_s;
+    save_s += other.save_s;
+  }
 };
 
 class Worker {
@@ -87,7 +100,9 @@ class Worker {
   void fail_claim(const Claim& claim, const ApiError& error);
   void drop(int64_t job_id);
   void save(bool with_checkpoints);
-  void drop_cancelled();
+  bool wants_early_save(double since_save_s) const;
+  bool has_unproven(bool suspects_only) const;
+  void drop_stopped();
   void release_all();
   double elapsed_s() const;
 

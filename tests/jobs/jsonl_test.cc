@@ -176,7 +176,9 @@ TEST(Jsonl, a_refusal_is_an_api_error_that_names_the_parameter) {
 TEST(JsonlHygiene, raw_control_characters_are_refused) {
   EXPECT_EQ(
       refusal_of(std::string_view("{\"prompt\":\"a\0b\"}", 16)),
-      "expected a JSON object, found a raw NUL at byte 13 (in text, write \\u0000)");
+      "expected a JSON object, found an error at byte 13: a raw NUL byte is not JSON (write "
+      "\\u0000 in "
+      "a string)");
   // Behind the value too, where a parser may take it for the end.
   EXPECT_NE(
       refusal_of(std::string_view("{\"prompt\":\"a\"}\0{}", 17)).find("raw NUL"),

@@ -139,18 +139,21 @@ class QueueTest : public testing::Test {
   static void expect_counters_agree(const std::string& path) {
     Sql sql(path);
     EXPECT_EQ(
-        sql.one("SELECT count(*) FROM batch WHERE"
-                " n_total <> (SELECT count(*) FROM job WHERE batch = batch.id)"
-                " OR n_running <> (SELECT count(*) FROM job WHERE batch = batch.id AND state = "
-                "'running')"
-                " OR n_completed <> (SELECT count(*) FROM job WHERE batch = batch.id"
-                "                    AND state = 'completed')"
-                " OR n_failed <> (SELECT count(*) FROM job WHERE batch = batch.id"
-                "                 AND state IN ('failed', 'cancelled', 'expired'))"
-                " OR prompt_tokens <> (SELECT coalesce(sum(prompt_tokens), 0) FROM result"
-                "                      WHERE result.batch = batch.id)"
-                " OR completion_tokens <> (SELECT coalesce(sum(completion_tokens), 0) FROM result"
-                "                          WHERE result.batch = batch.id)"),
+        sql.one(
+            "SELECT count(*) FROM batch WHERE is_pruned = 0 AND ("
+            " n_total <> (SELECT count(*) FROM job WHERE batch = batch.id)"
+            " OR n_running <> (SELECT count(*) FROM job WHERE batch = batch.id AND state = "
+            "'running')"
+            " OR n_completed <> (SELECT count(*) FROM job WHERE batch = batch.id"
+            "                    AND state = 'completed')"
+            " OR n_failed <> (SELECT count(*) FROM job WHERE batch = batch.id"
+            "                 AND state IN ('failed', 'cancelled', 'expired'))"
+            " OR prompt_tokens <> (SELECT coalesce(sum(prompt_tokens), 0) FROM result"
+            "                      WHERE result.batch = batch.id)"
+            " OR completion_tokens <> (SELECT coalesce(sum(completion_tokens), 0) FROM result"
+            "                          WHERE result.batch = batch.id)"
+            " OR (ended_ms IS NULL) <> (n_completed + n_failed < n_total)"
+            " OR (status IN ('in_progress', 'cancelling', 'finalizing')) <> (ended_ms IS NULL))"),
         "0");
     EXPECT_EQ(
         sql.one("SELECT count(*) FROM job LEFT JOIN result ON result.job = job.id"
@@ -164,7 +167,8 @@ class QueueTest : public testing::Test {
     Sql sql(path);
     std::vector<std::string> all;
     for (const char* table :
-         {"meta", "model", "batch", "job", "request", "checkpoint", "result", "worker"}) {
+         {"meta", "model", "batch", "job", "request", "checkpoint", "result", "worker", "gain",
+          "inbox", "control"}) {
       for (const std::string& row : sql.rows(format("SELECT * FROM {}", table))) {
         all.push_back(format("{}: {}", table, row));
       }

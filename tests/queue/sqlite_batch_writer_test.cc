@@ -42,7 +42,7 @@ TEST_F(BatchWriterTest, a_batch_appears_whole_and_at_commit_only) {
   EXPECT_EQ(info->endpoint, "mixed");
   EXPECT_EQ(info->options, R"({"temperature":0})");
   EXPECT_EQ(info->key, "k");
-  EXPECT_EQ(info->status, "validating");
+  EXPECT_EQ(info->status, "in_progress");
   EXPECT_EQ(info->created_ms, now_ms_);
   EXPECT_EQ(info->counts.total, 3U);
   EXPECT_EQ(info->counts.finished(), 0U);
@@ -94,7 +94,7 @@ TEST_F(BatchWriterTest, the_same_key_is_the_same_batch_until_it_is_cancelled) {
 
   EXPECT_NE(submit(*queue, 2, keyed("other")), first);
   EXPECT_NE(submit(*queue, 2), submit(*queue, 2));  // no key, no sameness
-  Sql(path_).rows(format("UPDATE batch SET status = 'cancelled' WHERE public_id = '{}'", first));
+  Sql(path_).rows(format("UPDATE batches SET status = 'cancelled' WHERE id = '{}'", first));
   EXPECT_NE(submit(*queue, 2, keyed("k")), first);
   expect_counters_agree(path_);
 }

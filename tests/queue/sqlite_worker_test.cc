@@ -107,7 +107,7 @@ TEST_F(WorkerTest, a_stale_claim_changes_nothing_and_is_named) {
     EXPECT_EQ(queue->save({{claim, "m", "data"}}, {}), std::vector<Claim>{claim});
     EXPECT_EQ(queue->save({}, {{claim, answer()}}), std::vector<Claim>{claim});
     queue->release({claim});
-    EXPECT_TRUE(queue->cancelled({claim}).empty());
+    EXPECT_TRUE(queue->stopped({claim}).empty());
   }
   EXPECT_EQ(all_rows(path_), before);
   // What stands beside a stale one is saved.
@@ -152,49 +152,6 @@ TEST_F(WorkerTest, a_released_job_keeps_its_checkpoint) {
   EXPECT_EQ(again.checkpoint, data);
   queue->save({}, {{again.claim, answer()}});
   EXPECT_EQ(Sql(path_).one("SELECT count(*) FROM checkpoint"), "0");
-}
-
-TEST_F(WorkerTest, cancelled_claims_are_told_and_end_as_cancelled) {
-  auto queue = open_worker();
-  std::string a = submit(*queue, 2);
-  std::string b = submit(*queue, 2);
-  std::vector<ClaimedJob> jobs = queue->claim(4, std::nullopt, std::nullopt);
-  std::vector<Claim> claims;
-  for (const ClaimedJob& job : jobs)
-    claims.push_back(job.claim);
-  EXPECT_TRUE(queue->cancelled(claims).empty());
-  Sql(path_).rows(format("UPDATE batch SET status = 'cancelling' WHERE public_id = '{}'", a));
-  Sql(path_).rows(format("UPDATE job SET cancel_ms = 1 WHERE id = {}", claims[3].job));
-  EXPECT_EQ(queue->cancelled(claims), (std::vector<Claim>{claims[0], claims[1], claims[3]}));
-  NewResult cancelled;
-  cancelled.error_code = "cancelled";
-  queue->save({}, {{claims[0], cancelled}, {claims[1], cancelled}, {claims[3], cancelled}});
-  EXPECT_EQ(queue->batch(a)->status, "cancelled");
-  EXPECT_EQ(queue->batch(b)->status, "in_progress");
-  EXPECT_EQ(Sql(path_).one("SELECT count(*) FROM job WHERE state = 'cancelled'"), "3");
-  expect_counters_agree(path_);
-}
-
-TEST_F(WorkerTest, a_crash_costs_an_attempt_and_a_strike_where_nothing_was_gained) {
-  { submit(*open(), 5); }
-  in_killed_child([&] {
-    auto queue = open_worker();
-    std::vector<ClaimedJob> moving = queue->claim(2, std::nullopt, std::nullopt);
-    queue->claim(2, std::nullopt, std::nullopt);
-    queue->save({{moving[0].claim, "m", "tokens"}}, {});
-    queue.release();  // no destructor, as by SIGKILL
-  });
-  auto queue = open_worker();
-  EXPECT_EQ(
-      Sql(path_).rows("SELECT custom_id, state, attempt, strikes FROM job ORDER BY id"),
-      (std::vector<std::string>{
-          "id-1|waiting|1|0", "id-2|waiting|1|0", "id-3|waiting|1|1", "id-4|waiting|1|1",
-          "id-5|waiting|0|0"}));
-  std::vector<ClaimedJob> jobs = queue->claim(5, std::nullopt, std::nullopt);
-  EXPECT_EQ(jobs[0].checkpoint, "tokens");
-  EXPECT_EQ(jobs[0].claim.attempt, 2U);
-  EXPECT_EQ(jobs[4].claim.attempt, 1U);
-  expect_counters_agree(path_);
 }
 
 TEST_F(WorkerTest, a_reboot_or_an_orderly_end_costs_nothing) {

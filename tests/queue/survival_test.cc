@@ -110,6 +110,8 @@ TEST_F(SurvivalTest, random_operations_agree_with_a_model_in_memory) {
     auto up_to = [&](uint32_t n) { return std::uniform_int_distribution<uint32_t>(0, n)(random); };
     std::map<int64_t, ModelJob> model;
     std::map<int64_t, int32_t> priorities;
+    std::map<int64_t, int> batch_of;
+    int n_batches = 0;
     std::vector<Claim> stale;
     int64_t last_job = 0;
     auto queue = open_worker();
@@ -131,6 +133,7 @@ TEST_F(SurvivalTest, random_operations_agree_with_a_model_in_memory) {
           for (uint64_t line = 1; line <= 1 + up_to(8); ++line) {
             ModelJob& added = model[++last_job];
             priorities[last_job] = settings.priority;
+            batch_of[last_job] = n_batches;
             if (up_to(4) == 0) {
               writer->add_refused(job(line), refusal(), &first_line);
               added.is_refused = added.is_finished = added.is_failed = true;
@@ -140,28 +143,36 @@ TEST_F(SurvivalTest, random_operations_agree_with_a_model_in_memory) {
           }
           bool existed = false;
           writer->commit(settings, &existed);
+          ++n_batches;
           break;
         }
         case 1:
         case 2: {
           uint32_t n = up_to(6);
-          std::vector<int64_t> expected;
+          std::vector<int64_t> waiting;  // by priority, then line
           for (const auto& [id, job] : model) {
-            if (!job.is_finished && !job.running) expected.push_back(id);
+            if (!job.is_finished && !job.running) waiting.push_back(id);
           }
-          std::stable_sort(expected.begin(), expected.end(), [&](int64_t a, int64_t b) {
+          std::stable_sort(waiting.begin(), waiting.end(), [&](int64_t a, int64_t b) {
             return priorities[a] > priorities[b];
           });
-          if (expected.size() > n) expected.resize(n);
-          std::vector<int64_t> claimed;
+          std::multiset<int32_t> levels;
+          std::map<int, int64_t> last_of;
           for (const ClaimedJob& job : queue->claim(n, std::nullopt, std::nullopt)) {
-            claimed.push_back(job.claim.job);
-            ModelJob& entry = model[job.claim.job];
+            int64_t id = job.claim.job;
+            EXPECT_EQ(std::count(waiting.begin(), waiting.end(), id), 1) << "it waits";
+            EXPECT_GT(id, std::exchange(last_of[batch_of[id]], id)) << "by line in a batch";
+            levels.insert(priorities[id]);
+            ModelJob& entry = model[id];
             EXPECT_EQ(job.claim.attempt, ++entry.attempt);
             EXPECT_EQ(job.checkpoint, entry.checkpoint);
             entry.running = job.claim;
           }
-          EXPECT_EQ(claimed, expected);
+          if (waiting.size() > n) waiting.resize(n);
+          std::multiset<int32_t> expected_levels;
+          for (int64_t id : waiting)
+            expected_levels.insert(priorities[id]);
+          EXPECT_EQ(levels, expected_levels);
           break;
         }
         case 3: {

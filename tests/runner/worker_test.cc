@@ -15,7 +15,7 @@ class Workers : public RunnerTest {
 
   WorkerOptions options() {
     WorkerOptions options;
-    options.claim = [this](uint32_t n) { return queue_->claim(n, std::nullopt, std::nullopt); };
+    options.claim = [this](const ClaimRequest& request) { return queue_->claim(request); };
     options.model_name = "tiny";
     options.save_every_s = 0;  // every step
     return options;
@@ -129,6 +129,48 @@ TEST_F(Workers, a_job_that_cannot_be_done_hurts_no_neighbour) {
   EXPECT_NE(all[2].result.body.find("the logits hold NaN"), std::string::npos);
   EXPECT_EQ(text_of(all[3]).size(), 3U);
   EXPECT_EQ(counters_.failed, 2U);
+}
+
+TEST_F(Workers, a_lost_device_costs_nobody_anything) {
+  Submission batch = submit_text(some_lines(6));
+  queue_->become_worker({});
+  auto engine = make_engine();
+  engine->lost_at_step = 3;
+  try {
+    work(*engine);
+    FAIL() << "the device was lost";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::device);
+  }
+  queue_.reset();
+  queue_ = Queue::open(folder_.path("queue.db"));
+  queue_->become_worker({});
+  std::vector<ClaimedJob> jobs = queue_->claim(9, std::nullopt, std::nullopt);
+  ASSERT_EQ(jobs.size(), 6U) << "nobody is suspect";
+  for (const ClaimedJob& job : jobs) {
+    EXPECT_EQ(job.claim.attempt, 1U) << "the attempt was given back";
+    EXPECT_FALSE(job.is_suspect);
+    EXPECT_NE(job.checkpoint, "") << "its tokens are kept";
+  }
+}
+
+TEST_F(Workers, a_cancel_takes_effect_within_one_step) {
+  Submission batch =
+      submit_text("{\"prompt\":\"a\",\"max_tokens\":200}\n{\"prompt\":\"b\",\"max_tokens\":200}\n");
+  queue_->become_worker({});
+  auto engine = make_engine();
+  RequestMaker maker = model().maker_for(engine->context_tokens());
+  Worker worker(*queue_, *engine, maker, options());
+  auto other = Queue::open(folder_.path("queue.db"));
+  worker.run(
+      [&] {
+        if (engine->n_steps == 5) other->cancel_batch(batch.batch);
+        return false;
+      },
+      [](const WorkerCounters&) {});
+  EXPECT_LE(engine->n_steps, 6U);
+  EXPECT_EQ(engine->n_active(), 0U) << "its pages are free";
+  EXPECT_EQ(other->batch(batch.batch)->status, "cancelled");
 }
 
 TEST_F(Workers, echo_gives_the_prompt_back_with_its_scores) {

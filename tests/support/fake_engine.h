@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/engine.h"
 
 namespace nightsweep {
@@ -41,6 +42,7 @@ class FakeEngine : public Engine {
     StepReport report;
     report.seconds = 0.001;
     ++n_steps;
+    if (n_steps == lost_at_step) fail(ErrorKind::device, "the device is lost");
     for (Running& running : running_) {
       const SequenceRequest& request = running.request;
       report.members.push_back(request.handle);
@@ -81,6 +83,7 @@ class FakeEngine : public Engine {
 
   std::string identity_text = "fake/1";
   size_t poison_prompt_tokens = 0;  // prompts of this length end in an error
+  uint64_t lost_at_step = 0;        // the device; 0: never
   uint64_t n_steps = 0;
   uint64_t n_resumed_tokens = 0;
 

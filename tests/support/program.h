@@ -6,10 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -50,6 +53,8 @@ class ProgramTest : public testing::Test {
     ::setenv("NIGHTSWEEP_THREADS", "1", 1);
     ::setenv("NIGHTSWEEP_RAM", "256MiB", 1);
     if (!fault.empty()) ::setenv("NIGHTSWEEP_FAULT", fault.c_str(), 1);
+    for (const auto& [name, value] : environment_)
+      ::setenv(name.c_str(), value.c_str(), 1);
     int out_fd = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     int err_fd = ::open(folder_.path("err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     ::dup2(out_fd, STDOUT_FILENO);
@@ -91,7 +96,18 @@ class ProgramTest : public testing::Test {
     return text;
   }
 
+  // Until it is true, at most half a minute.
+  template <typename Condition>
+  static bool wait_until(Condition&& condition) {
+    for (int i = 0; i < 1500; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+  }
+
   TemporaryFolder folder_;
+  std::map<std::string, std::string> environment_;  // of what is started
 };
 
 }  // namespace nightsweep

@@ -11,6 +11,7 @@
 #include "engine/plan.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/token_picks.h"
 
 namespace nightsweep {
 
@@ -76,12 +77,10 @@ class BatchingEngine final : public Engine {
 
     KvShape shape{.type = kv_type_, .n_kv_heads = config_.n_kv_heads, .head_dim = config_.head_dim};
     MemoryDemand demand = demand_of(*gguf_, config_, *device_, shape);
-    demand.budget_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
     demand.context_tokens = context_tokens_;
     demand.max_sequences = options.max_sequences;
     demand.max_rows = options.max_rows;
-    plan_ = plan_memory(demand, config_);
-    budget_bytes_ = demand.budget_bytes;
+    make_plan(demand, options);
 
     model_ = Model::make(
         *gguf_, config_, *device_,
@@ -97,11 +96,12 @@ class BatchingEngine final : public Engine {
                   .step = plan_.limits,
                   .context_tokens = context_tokens_});
     sampler_ = std::make_unique<Sampler>(config_.n_vocab);
+    picks_ = std::make_unique<TokenPicks>(config_.n_vocab);
     if (uint64_t room = kv_tokens(); room < context_tokens_) {
       log_info(
           "KV pages for {} tokens fit into {}; a longer prompt and answer (the context is {}) ends "
-          "in an error line. Raise --ram or choose --kv q8_0 for more",
-          room, size_text(budget_bytes_), context_tokens_);
+          "in an error line. Raise {} or choose --kv q8_0 for more",
+          room, size_text(budget_bytes_), context_tokens_, budget_option_);
     }
   }
 
@@ -159,8 +159,9 @@ class BatchingEngine final : public Engine {
     }
     report.evictions = static_cast<uint32_t>(scheduler_->n_evictions() - evictions_before);
     if (!chunks.empty()) {
-      const float* logits = forward_to_host();
+      float* logits = model_->forward(*stream_, *kv_, step_);
       report.rows = step_.n_rows();
+      pick_tokens(chunks, logits);
       take_logits(chunks, logits, report);
       ++steps_;
     }
@@ -174,7 +175,7 @@ class BatchingEngine final : public Engine {
   EngineStats stats() const override {
     EngineStats stats;
     stats.stream = stream_->stats();
-    stats.ram_bytes = budget_bytes_;
+    stats.budget_bytes = budget_bytes_;
     stats.weight_bytes = model_->weight_plan().streamable_bytes;
     stats.kv_bytes =
         KvCache::page_bytes_all_layers(
@@ -199,8 +200,8 @@ class BatchingEngine final : public Engine {
       const std::function<void(uint32_t, uint32_t, const float*)>& sink) override {
     if (tokens.size() > kv_tokens()) {
       fail(
-          ErrorKind::device, "{} tokens: KV pages for {} fit into --ram {}; raise it",
-          tokens.size(), kv_tokens(), size_text(budget_bytes_));
+          ErrorKind::device, "{} tokens: KV pages for {} fit into {} {}; raise it", tokens.size(),
+          kv_tokens(), budget_option_, size_text(budget_bytes_));
     }
     KvPages pages(*kv_);
     uint32_t most = std::min(plan_.limits.max_rows, plan_.limits.max_logit_rows);
@@ -213,16 +214,35 @@ class BatchingEngine final : public Engine {
       for (uint32_t position = first; position < end; ++position) {
         step_.add_row(tokens[position], position, true);
       }
-      sink(first, end - first, forward_to_host());
+      const float* logits = model_->forward(*stream_, *kv_, step_);
+      const size_t count = step_.logit_rows.size() * config_.n_vocab;
+      sink(first, end - first, device_->read_back(logits, count));
       ++steps_;
     }
   }
 
  private:
-  // The logits of step_, where the host can read them.
-  const float* forward_to_host() {
-    const float* logits = model_->forward(*stream_, *kv_, step_);
-    return device_->read_back(logits, step_.logit_rows.size() * config_.n_vocab);
+  // Shares the host's memory or the device's own.
+  void make_plan(MemoryDemand& demand, const EngineOptions& options) {
+    if (device_->shares_host_memory()) {
+      demand.budget_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
+      plan_ = plan_memory(demand, config_);
+    } else {
+      budget_option_ = "--vram";
+      const uint64_t free_bytes = device_->free_bytes();
+      if (options.vram_bytes > free_bytes) {
+        fail(
+            ErrorKind::device, "--vram {}: {} are free on the GPU", size_text(options.vram_bytes),
+            size_text(free_bytes));
+      }
+      demand.budget_bytes =
+          options.vram_bytes > 0 ? options.vram_bytes : default_vram_budget(free_bytes);
+      demand.reserve_bytes = [this](const StepLimits& limits) {
+        return device_->reserve_bytes(limits.max_rows, Model::widest_input(config_));
+      };
+      plan_ = plan_device_memory(demand, config_);
+    }
+    budget_bytes_ = demand.budget_bytes;
   }
 
   void open_stream(const EngineOptions& options) {
@@ -240,14 +260,54 @@ class BatchingEngine final : public Engine {
 
   std::string too_long_text(const Sequence& sequence) const {
     return format(
-        "prompt and answer have reached {} tokens and the KV pages of --ram {} hold {}: raise "
-        "--ram, choose --kv q8_0, or set max_tokens",
-        sequence.n_tokens(), size_text(budget_bytes_), kv_tokens());
+        "prompt and answer have reached {} tokens and the KV pages of {} {} hold {}: raise it, "
+        "choose --kv q8_0, or set max_tokens",
+        sequence.n_tokens(), budget_option_, size_text(budget_bytes_), kv_tokens());
+  }
+
+  // Leaves to the device what needs no more than a token of a row.
+  void pick_tokens(const std::vector<Chunk>& chunks, float* logits) {
+    picks_->clear();
+    if (!device_->can_pick()) return;
+    uint32_t row = 0;
+    uint32_t n_logits = 0;
+    for (const Chunk& chunk : chunks) {
+      row += chunk.n;
+      while (n_logits < step_.logit_rows.size() && step_.logit_rows[n_logits] < row)
+        ++n_logits;
+      const Sequence& sequence = *chunk.sequence;
+      const SequenceRequest& request = sequence.request;
+      // The last position of a chunk chooses when nothing behind it is known.
+      if (chunk.first + chunk.n < sequence.n_tokens() || *request.max_tokens == 0) continue;
+      if (request.wants_logprobs || !TokenPicks::covers(request.sampling)) continue;
+      picks_->add(n_logits - 1, request.sampling, sample_context(sequence));
+    }
+    picks_->choose(*device_, logits);
+  }
+
+  // Good until the next call.
+  SampleContext sample_context(const Sequence& sequence) {
+    const std::vector<uint32_t>& answer = sequence.answer.tokens();
+    banned_ = sequence.answer.banned();
+    for (const std::vector<uint32_t>& word : sequence.request.bad_words) {
+      const size_t n_before = word.size() - 1;
+      if (n_before <= answer.size() &&
+          std::equal(
+              word.begin(), word.end() - 1, answer.end() - static_cast<ptrdiff_t>(n_before))) {
+        banned_.push_back(word.back());
+      }
+    }
+    return {
+        .prompt = sequence.request.prompt,
+        .answer = answer,
+        .banned = banned_,
+        .wants_logprob = sequence.request.wants_logprobs,
+        .n_top_logprobs = sequence.request.n_top_logprobs};
   }
 
   // Scores and samples in the order of the rows; ends what is finished.
   void take_logits(const std::vector<Chunk>& chunks, const float* logits, StepReport& report) {
-    size_t next_logits = 0;
+    uint32_t next_logits = 0;
     uint32_t row = 0;
     for (const Chunk& chunk : chunks) {
       Sequence& sequence = *chunk.sequence;
@@ -266,10 +326,11 @@ class BatchingEngine final : public Engine {
           next_logits += has_logits ? 1 : 0;
           continue;
         }
-        std::span<const float> row_logits(logits + next_logits * config_.n_vocab, config_.n_vocab);
-        ++next_logits;
+        const uint32_t index = next_logits++;
         try {
-          reason = take_row(sequence, position, row_logits, report);
+          reason = picks_->has(index)
+                       ? take_token(sequence, {.token = picks_->token(index), .top = {}}, report)
+                       : take_row(sequence, position, row_of_logits(logits, index), report);
         } catch (const LogitsError& fault) {
           reason = FinishReason::error;
           error = fault.what();
@@ -298,6 +359,11 @@ class BatchingEngine final : public Engine {
     return "";
   }
 
+  std::span<const float> row_of_logits(const float* logits, uint32_t index) {
+    const size_t n_vocab = config_.n_vocab;
+    return {device_->read_back(logits + index * n_vocab, n_vocab), n_vocab};
+  }
+
   // The logits of one position: the next token's score where it is known, else its choice.
   FinishReason take_row(
       Sequence& sequence,
@@ -318,23 +384,13 @@ class BatchingEngine final : public Engine {
       return next + 1 == sequence.n_tokens() ? sequence.answer.reason() : FinishReason::none;
     }
     if (*request.max_tokens == 0) return FinishReason::length;
-    const std::vector<uint32_t>& answer = sequence.answer.tokens();
-    banned_ = sequence.answer.banned();
-    for (const std::vector<uint32_t>& word : request.bad_words) {
-      const size_t n_before = word.size() - 1;
-      if (n_before <= answer.size() &&
-          std::equal(
-              word.begin(), word.end() - 1, answer.end() - static_cast<ptrdiff_t>(n_before))) {
-        banned_.push_back(word.back());
-      }
-    }
-    Sample sample = sampler_->sample(
-        logits, request.sampling,
-        {.prompt = request.prompt,
-         .answer = answer,
-         .banned = banned_,
-         .wants_logprob = request.wants_logprobs,
-         .n_top_logprobs = request.n_top_logprobs});
+    return take_token(
+        sequence, sampler_->sample(logits, request.sampling, sample_context(sequence)), report);
+  }
+
+  // The next token of a sequence.
+  FinishReason take_token(Sequence& sequence, Sample sample, StepReport& report) {
+    const SequenceRequest& request = sequence.request;
     if (!sequence.has_first_token) {
       sequence.has_first_token = true;
       sequence.first_token = Clock::now();
@@ -385,12 +441,14 @@ class BatchingEngine final : public Engine {
   std::unique_ptr<Tokenizer> tokenizer_;
   uint32_t context_tokens_ = 0;
   uint64_t budget_bytes_ = 0;
+  const char* budget_option_ = "--ram";  // which option gave it
   MemoryPlan plan_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> kv_;           // outlives the sequences
   std::unique_ptr<WeightStream> stream_;  // after the model whose plan it reads
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<TokenPicks> picks_;
   std::vector<SequenceResult> ended_early_;
   std::vector<uint32_t> banned_;  // ids that the sequence at hand may not draw now
   Step step_;

@@ -25,7 +25,8 @@ namespace nightsweep {
 
 struct EngineOptions {
   uint64_t ram_bytes = 0;      // weights, KV, ring and scratch together; 0: available less a margin
-  uint32_t max_sequences = 0;  // 0: what memory allows, at most 64
+  uint64_t vram_bytes = 0;     // the same on a device with memory of its own
+  uint32_t max_sequences = 0;  // 0: what memory allows, at most 64 on the CPU and 256 on a GPU
   uint32_t context_tokens = 0;  // 0: the model's own
   KvType kv_type = KvType::f16;
   double disk_rate = 0;
@@ -88,7 +89,7 @@ struct StepReport {
 
 struct EngineStats {
   StreamStats stream;
-  uint64_t ram_bytes = 0;     // the budget
+  uint64_t budget_bytes = 0;  // of memory, the device's
   uint64_t weight_bytes = 0;  // of the model, in the file
   uint64_t kv_bytes = 0;
   uint32_t kv_pages = 0;

@@ -38,13 +38,17 @@ std::unique_ptr<Model> Model::make(
       known_architectures(), config.architecture);
 }
 
+uint32_t Model::widest_input(const ModelConfig& config) {
+  return std::max({config.dim, config.n_heads * config.head_dim, config.ff_dim});
+}
+
 uint64_t Model::scratch_bytes(const ModelConfig& config, const StepLimits& limits) {
   uint64_t q_dim = static_cast<uint64_t>(config.n_heads) * config.head_dim;
   uint64_t kv_dim = static_cast<uint64_t>(config.n_kv_heads) * config.head_dim;
   uint64_t row_floats = 2ULL * config.dim + 2 * q_dim + 2 * kv_dim + 2ULL * config.ff_dim;
   uint64_t logit_floats = static_cast<uint64_t>(config.n_vocab) + config.dim;
   // The rounded copy of an operator's input: a byte and its share of scales a value.
-  uint64_t rounded = 2 * std::max<uint64_t>({config.dim, q_dim, config.ff_dim});
+  uint64_t rounded = 2ULL * widest_input(config);
   return limits.max_rows * (row_floats * sizeof(float) + rounded) +
          limits.max_logit_rows * logit_floats * sizeof(float);
 }

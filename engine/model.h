@@ -50,15 +50,17 @@ class Model {
       const ModelOptions& options);
   virtual ~Model() = default;
 
+  // Columns of the widest matrix of a layer.
+  static uint32_t widest_input(const ModelConfig& config);
   // Bytes of scratch memory that a forward pass of these limits takes.
   static uint64_t scratch_bytes(const ModelConfig& config, const StepLimits& limits);
 
   virtual const WeightPlan& weight_plan() const = 0;
   // Runs one sweep; every slice of the plan is acquired once, in order. Keys and values of the
   // rows are stored in their pages, which must be there. Returns the logits of step.logit_rows,
-  // (logit_rows.size(), n_vocab), in memory of the device, queued behind all else and valid until
-  // the next call.
-  virtual const float* forward(WeightStream& stream, const KvCache& kv, const Step& step) = 0;
+  // (logit_rows.size(), n_vocab), in memory of the device, queued behind all else; the caller's
+  // until the next call.
+  virtual float* forward(WeightStream& stream, const KvCache& kv, const Step& step) = 0;
   // (rows) of the last step; empty unless asked for.
   virtual std::span<const NumericFault> numeric_faults() const = 0;
 };

@@ -15,6 +15,11 @@ constexpr uint64_t kMiB = 1 << 20;
 // More sequences than this give a CPU no more tokens a second: at 64 rows it is bound by compute.
 constexpr uint32_t kMostSequencesByDefault = 64;
 constexpr uint32_t kRowsByDefault = 256;
+// A GPU goes on gaining: it is bound by memory traffic up to a few hundred rows.
+constexpr uint32_t kMostSequencesOnADevice = 256;
+constexpr uint32_t kRowsOnADevice = 512;
+// A group of most models is one slice: kernels are short, so more slices are more gaps.
+constexpr uint64_t kDeviceSliceBytes = 256 * kMiB;
 constexpr uint32_t kTypicalTokens = 512;  // prompt and answer of one request
 constexpr uint32_t kLeastTokens = 256;    // below it nothing useful can run
 
@@ -102,6 +107,54 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
   plan.ring_bytes = ring;
   plan.resident_bytes = std::min(left, demand.weight_bytes);
   return plan;
+}
+
+MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& config) {
+  MemoryPlan plan;
+  plan.max_slice_bytes = kDeviceSliceBytes;
+  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
+  plan.resident_bytes = demand.weight_bytes;
+  plan.embedding_resident = true;
+  const uint64_t weights = demand.weight_bytes + demand.embedding_bytes + demand.small_tensor_bytes;
+  const uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
+  const uint64_t typical = pages_for(std::min(demand.context_tokens, kTypicalTokens));
+
+  // Fewer rows cost little; fewer sequences cost tokens a second, so they come last.
+  uint32_t rows = kRowsOnADevice;
+  for (;;) {
+    plan.limits = limits_for(demand, plan.max_sequences, rows);
+    plan.scratch_bytes =
+        Model::scratch_bytes(config, plan.limits) + demand.reserve_bytes(plan.limits);
+    const uint64_t fixed = weights + plan.scratch_bytes;
+    const uint64_t wanted = fixed + plan.max_sequences * typical * demand.kv_page_bytes;
+    const uint64_t needed = fixed + least * demand.kv_page_bytes;
+    if (wanted <= demand.budget_bytes) break;
+    if (demand.max_rows == 0 && rows > 64) {
+      rows /= 2;
+    } else if (demand.max_sequences == 0 && plan.max_sequences > 1) {
+      plan.max_sequences /= 2;
+    } else if (needed <= demand.budget_bytes) {
+      break;
+    } else {
+      fail(
+          ErrorKind::device,
+          "the GPU has {} for this model and {} are needed: {} weights, {} scratch, {} KV for {} "
+          "tokens. Weights that do not fit cannot be streamed to the GPU in this version: choose a "
+          "smaller model or quantisation, lower --batch, raise --vram, or use --device cpu",
+          size_text(demand.budget_bytes), size_text(needed), size_text(weights),
+          size_text(plan.scratch_bytes), size_text(least * demand.kv_page_bytes),
+          std::min(demand.context_tokens, kLeastTokens));
+    }
+  }
+  const uint64_t left = demand.budget_bytes - weights - plan.scratch_bytes;
+  const uint64_t whole_kv = plan.max_sequences * pages_for(demand.context_tokens);
+  plan.n_kv_pages = static_cast<uint32_t>(std::min(whole_kv, left / demand.kv_page_bytes));
+  return plan;
+}
+
+uint64_t default_vram_budget(uint64_t free_bytes) {
+  const uint64_t margin = std::max<uint64_t>(384 * kMiB, free_bytes / 50);
+  return free_bytes > 2 * margin ? free_bytes - margin : free_bytes / 2;
 }
 
 uint64_t default_ram_budget() {

@@ -1,8 +1,9 @@
-// MemoryPlan: how a RAM budget is shared between weights, ring, KV pages and scratch on the CPU.
+// MemoryPlan: how a memory budget is shared between weights, ring, KV pages and scratch.
 // Pure arithmetic, no memory is touched.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "engine/model.h"
 
@@ -18,6 +19,8 @@ struct MemoryDemand {
   uint32_t context_tokens = 0;
   uint32_t max_sequences = 0;  // asked for; 0: choose
   uint32_t max_rows = 0;       // asked for; 0: choose
+  // What the device reserves for steps of these limits, where it has memory of its own.
+  std::function<uint64_t(const StepLimits&)> reserve_bytes;
 };
 
 struct MemoryPlan {
@@ -35,6 +38,14 @@ struct MemoryPlan {
 // saves one byte of traffic a sweep, and KV that no sequence fills saves nothing.
 // Throws Error(device) that names the smallest budget that would do.
 MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config);
+
+// The same for a device with memory of its own, where everything is resident: weights, embedding,
+// KV, scratch. Slices are whole groups, steps are wide. Throws Error(device) that says what is
+// needed and what there is.
+MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& config);
+
+// Free memory of the device less a margin for the driver and everybody else.
+uint64_t default_vram_budget(uint64_t free_bytes);
 
 // MemAvailable less a margin for everybody else.
 uint64_t default_ram_budget();

@@ -47,9 +47,9 @@ int64_t find_best(std::span<const float> logits) {
 
 uint32_t best_or_throw(std::span<const float> logits) {
   int64_t best = find_best(logits);
-  if (best < 0) throw LogitsError("the model's logits hold NaN at this position");
+  if (best < 0) throw LogitsError(kLogitsHoldNan);
   if (!std::isfinite(logits[static_cast<size_t>(best)])) {
-    throw LogitsError("no token may be drawn: every logit is infinite");
+    throw LogitsError(kLogitsAreInfinite);
   }
   return static_cast<uint32_t>(best);
 }

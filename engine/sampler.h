@@ -58,6 +58,8 @@ class LogitsError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+inline constexpr const char* kLogitsHoldNan = "the model's logits hold NaN at this position";
+inline constexpr const char* kLogitsAreInfinite = "no token may be drawn: every logit is infinite";
 
 // Uniform in [0, 1), 53 bits.
 double uniform_draw(int64_t seed, uint32_t choice, uint64_t position);

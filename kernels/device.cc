@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/error.h"
+
 namespace nightsweep {
 
 const char* kv_type_name(KvType type) {
@@ -39,6 +41,14 @@ void Device::wait(const DeviceEvent& /*event*/) {}
 
 void Device::repack(const MatrixView& file, std::byte* packed) {
   pack(file, packed);
+}
+
+void Device::pick(
+    float* /*logits*/,
+    uint32_t /*n_vocab*/,
+    std::span<const PickRow> /*rows*/,
+    std::span<Pick> /*picks*/) {
+  fail(ErrorKind::internal, "{} does not choose tokens", description());
 }
 
 void Device::norm_input(

@@ -96,6 +96,39 @@ struct RopeShape {
   float magnitude = 1.0F;  // factor on cos and sin
 };
 
+// A change of one logit before the choice; the steps come in this order.
+struct LogitEdit {
+  uint32_t token = 0;
+  bool is_banned = false;    // then it cannot be chosen, whatever the rest says
+  bool is_repeated = false;  // divided by the row's repetition penalty, multiplied below zero
+  float bias = 0;            // added first
+  float subtracted = 0;      // last
+};
+
+// How one token is chosen from a row of logits: edits, then the highest (lowest id on a tie), or
+// temperature, min_p, top_k, top_p and a draw.
+struct PickRow {
+  uint32_t row = 0;               // of the logits
+  float inverse_temperature = 0;  // 0: the highest
+  float min_p = 0;
+  double top_p = 1;
+  uint32_t top_k = 0;  // 0: off; the lower id stays on a tie
+  float repetition_penalty = 1;
+  double uniform = 0;                // in [0, 1): the draw
+  std::span<const LogitEdit> edits;  // at most one a token
+};
+
+enum class PickFault : uint32_t {
+  none,
+  not_a_number,  // a logit is NaN
+  infinite,      // no logit is finite, before or after the edits
+};
+
+struct Pick {
+  uint32_t token = 0;
+  PickFault fault = PickFault::none;
+};
+
 // Owns memory of a device; aligned to 4096 bytes, so that O_DIRECT may read into it.
 class DeviceMemory {
  public:
@@ -124,6 +157,8 @@ class Device {
   // the identity of a checkpoint.
   virtual std::string kernel_version() const = 0;
 
+  // Memory of its own that allocate() can still give, in bytes; 0: it shares the host's.
+  virtual uint64_t free_bytes() const { return 0; }
   // Throws Error(device) that says what was asked and which option to change.
   virtual std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) = 0;
   // Memory of the host from which the device copies at its link's full rate (page-locked).
@@ -146,6 +181,8 @@ class Device {
   // Bytes of one page of one layer.
   virtual size_t kv_page_bytes(const KvShape& shape) const = 0;
 
+  // What reserve() will take.
+  virtual uint64_t reserve_bytes(uint32_t /*max_rows*/, uint32_t /*max_cols*/) const { return 0; }
   // Room for operators of up to this shape; call once before the first step.
   virtual void reserve(uint32_t max_rows, uint32_t max_cols) = 0;
 
@@ -209,6 +246,13 @@ class Device {
   // pack(), from file layout in the device's own memory; an operator like the others.
   virtual void repack(const MatrixView& file, std::byte* packed);
 
+  // Whether pick() works here; elsewhere whoever holds the logits chooses.
+  virtual bool can_pick() const { return false; }
+  // Chooses a token for each row, waits, and writes picks (rows.size()). logits: (*, n_vocab); the
+  // rows named are changed. The choice depends on the row's logits and its PickRow alone.
+  virtual void
+  pick(float* logits, uint32_t n_vocab, std::span<const PickRow> rows, std::span<Pick> picks);
+
   // Operators that always come together, with the bits of their parts; a device may do them in
   // one pass. What stands between the parts (`normed`, `gated`, k) is undefined afterwards.
   //
@@ -242,5 +286,20 @@ struct CpuOptions {
 };
 
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options);
+
+struct CudaOptions {
+  uint32_t index = 0;  // as the driver counts them
+};
+
+// Whether this program can use a GPU here. Cheap: nothing is opened.
+struct CudaSupport {
+  bool is_built = false;
+  uint32_t n_gpus = 0;
+  std::string why_not;  // for people, where n_gpus is 0
+};
+CudaSupport cuda_support();
+
+// Arithmetic `fast` only; keys and values f16 or q8_0. Throws Error(device) with the reason.
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
 
 }  // namespace nightsweep

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 
@@ -47,14 +48,7 @@ std::vector<uint32_t> fixed_prompt(uint32_t sequence, uint32_t n_tokens, uint32_
 }
 
 // All sequences together: every prompt first, then one token a sweep and sequence.
-SweepFigures measure(
-    const std::shared_ptr<const GgufModel>& gguf,
-    CommonOptions options,
-    uint32_t n_sequences,
-    uint32_t n_prompt,
-    uint32_t n_generate) {
-  options.max_sequences = n_sequences;
-  auto engine = open_engine(gguf, options);
+SweepFigures measure(Engine* engine, uint32_t n_sequences, uint32_t n_prompt, uint32_t n_generate) {
   for (uint32_t s = 0; s < n_sequences; ++s) {
     SequenceRequest request;
     request.handle = s + 1;
@@ -78,7 +72,8 @@ SweepFigures measure(
     if (report.evictions > 0) {
       fail(
           ErrorKind::device,
-          "bench: {} sequences of {} tokens do not fit the memory for KV (give more --ram)",
+          "bench: {} sequences of {} tokens do not fit the memory for KV (give more --ram or "
+          "--vram)",
           n_sequences, n_prompt + n_generate + 1);
     }
     if (report.rows == 0) continue;
@@ -154,8 +149,17 @@ int bench(const Invocation& invocation) {
         ErrorKind::usage, "--prompt {} and --generate {} do not fit a context of {} tokens",
         n_prompt, n_generate, std::min(options.context_tokens, model->context_tokens()));
   }
+  // On the CPU memory is shared otherwise for every batch; a GPU holds all weights in any case, and
+  // loads them once.
+  bool loads_once = choose_device(options).cuda.has_value();
+  std::unique_ptr<Engine> engine;
   for (uint32_t n_sequences : batches) {
-    SweepFigures figures = measure(model->gguf(), options, n_sequences, n_prompt, n_generate);
+    if (engine == nullptr || !loads_once) {
+      engine.reset();
+      options.max_sequences = loads_once ? *std::ranges::max_element(batches) : n_sequences;
+      engine = open_engine(model->gguf(), options);
+    }
+    SweepFigures figures = measure(engine.get(), n_sequences, n_prompt, n_generate);
     Stdout().write(figures_text(figures, options.json));
   }
   return 0;

@@ -15,8 +15,7 @@ namespace {
 std::string arithmetic_key(const CommonOptions& options) {
   return format(
       "math={} kv={} context={} device={}", math_mode_name(options.math),
-      kv_type_name(options.kv_type), options.context_tokens,
-      options.device == "auto" ? "cpu" : options.device);
+      kv_type_name(options.kv_type), options.context_tokens, device_name(options));
 }
 
 // Models one after the other; true: stopped by a signal.
@@ -63,7 +62,6 @@ int run(const Invocation& invocation) {
   } else if (options.models.empty() && submission_options.model_map.empty()) {
     fail(ErrorKind::usage, "expected --model FILE (a GGUF file), or [models] in a configuration");
   }
-  check_device(options);
   refuse_same_file(output, queue_path_of(options), "the queue");
   check_output(output);
   auto queue = Queue::open(queue_path_of(options));

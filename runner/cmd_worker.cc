@@ -54,7 +54,7 @@ class WorkerCommand {
   }
 
   int run() {
-    check_device(options_);
+    choose_device(options_);  // a device that is not here is said before any wait
     queue_ = Queue::open(queue_path_of(options_));
     queue_->become_worker(worker_info(options_, fixed_ != nullptr ? fixed_->ref().path : ""));
     StopSignal& stop = StopSignal::instance();

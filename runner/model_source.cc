@@ -12,6 +12,7 @@ namespace nightsweep {
 
 namespace {
 
+constexpr uint64_t kMostGpus = 1024;
 constexpr const char* kTemplateKey = "tokenizer.chat_template";
 
 std::string absolute_path(const std::string& path) {
@@ -95,22 +96,52 @@ RequestMaker PromptModel::maker_for(uint32_t context_tokens) const {
   return {*tokenizer_, chat_template_ ? &*chat_template_ : nullptr, no_template_, context_tokens};
 }
 
-void check_device(const CommonOptions& options) {
-  if (options.device.starts_with("cuda")) {
-    fail(
-        ErrorKind::device, "--device {}: this build has no CUDA (use --device cpu)",
-        options.device);
+DeviceChoice choose_device(const CommonOptions& options) {
+  if (options.device == "cpu") return {};
+  CudaSupport support = cuda_support();
+  if (options.device == "auto") {
+    // What only the CPU does was asked for by name: that names the device too.
+    if (options.math == MathMode::exact) return {.why = " (--math exact is the CPU's)"};
+    if (options.kv_type == KvType::f32) return {.why = " (--kv f32 is the CPU's)"};
+    if (support.n_gpus == 0) return {.why = format(" ({})", support.why_not)};
+    return {.cuda = 0, .why = ""};
   }
+  DeviceChoice choice{.cuda = 0, .why = ""};
+  if (options.device.starts_with("cuda:")) {
+    choice.cuda = static_cast<uint32_t>(
+        parse_count(options.device.substr(5), "--device cuda:N", 0, kMostGpus));
+  }
+  if (support.n_gpus == 0) {
+    fail(ErrorKind::device, "--device {}: {} (use --device cpu)", options.device, support.why_not);
+  }
+  if (options.math == MathMode::exact) {
+    fail(ErrorKind::usage, "--math exact: only --device cpu has it");
+  }
+  if (options.kv_type == KvType::f32) {
+    fail(ErrorKind::usage, "--kv f32: a GPU keeps keys and values as f16 or q8_0");
+  }
+  return choice;
+}
+
+std::string device_name(const CommonOptions& options) {
+  DeviceChoice choice = choose_device(options);
+  return choice.cuda ? format("cuda:{}", *choice.cuda) : "cpu";
 }
 
 std::unique_ptr<Device> open_device(const CommonOptions& options) {
-  check_device(options);
-  if (options.vram_bytes != 0) log_warning("--vram has no effect on device cpu");
-  if (options.link_rate != 0) log_warning("--link-rate has no effect on device cpu");
-  std::unique_ptr<Device> device = make_cpu_device(
-      {.math = options.math, .n_threads = options.n_threads, .instruction_set = {}});
-  const char* why = options.device == "auto" ? " (this build has no CUDA)" : "";
-  log_info("device: {}{}", device->description(), why);
+  DeviceChoice choice = choose_device(options);
+  if (options.link_rate != 0) log_warning("--link-rate has no effect: no weights cross the link");
+  std::unique_ptr<Device> device;
+  if (choice.cuda) {
+    if (options.ram_bytes != 0) log_warning("--ram has no effect on a GPU (--vram has)");
+    if (options.n_threads != 0) log_warning("--threads has no effect on a GPU");
+    device = make_cuda_device({.index = *choice.cuda});
+  } else {
+    if (options.vram_bytes != 0) log_warning("--vram has no effect on device cpu");
+    device = make_cpu_device(
+        {.math = options.math, .n_threads = options.n_threads, .instruction_set = {}});
+  }
+  log_info("device: {}{}", device->description(), choice.why);
   return device;
 }
 
@@ -140,6 +171,7 @@ void self_test(Device& device) {
 EngineOptions engine_options_of(const CommonOptions& options) {
   EngineOptions engine;
   engine.ram_bytes = options.ram_bytes;
+  engine.vram_bytes = options.vram_bytes;
   engine.max_sequences = options.max_sequences;
   engine.context_tokens = options.context_tokens;
   engine.kv_type = options.kv_type;

@@ -53,9 +53,16 @@ class PromptModel {
   std::unique_ptr<RequestMaker> maker_;
 };
 
-// Throws Error(device) where the device asked for is not in this build.
-void check_device(const CommonOptions& options);
-// The same, and warns of options that have no effect on it.
+struct DeviceChoice {
+  std::optional<uint32_t> cuda;  // number of the GPU; none: the CPU
+  std::string why;               // for people: why not the other one, with a space before; or empty
+};
+// Throws Error(device) where the device asked for is not here, Error(usage) where it cannot do what
+// else was asked for.
+DeviceChoice choose_device(const CommonOptions& options);
+// "cpu" or "cuda:0": what decides the bits.
+std::string device_name(const CommonOptions& options);
+// Warns of options that have no effect on the device.
 std::unique_ptr<Device> open_device(const CommonOptions& options);
 // Runs a small kernel and compares; Error(device) when its result is wrong.
 void self_test(Device& device);

@@ -127,7 +127,7 @@ void check_device_name(const std::string& device) {
       device.find_first_not_of("0123456789", 5) == std::string::npos) {
     return;
   }
-  fail(ErrorKind::usage, "--device: expected cpu, cuda or cuda:N, found '{}'", device);
+  fail(ErrorKind::usage, "--device: expected auto, cpu, cuda or cuda:N, found '{}'", device);
 }
 
 }  // namespace
@@ -224,9 +224,13 @@ std::vector<OptionSpec> queue_options() {
 std::vector<OptionSpec> engine_options() {
   return {
       {.name = "model", .value = "FILE", .help = "GGUF file, or a name from [models]"},
-      {.name = "device", .value = "NAME", .help = "cpu, cuda or cuda:N"},
+      {.name = "device",
+       .value = "NAME",
+       .help = "auto, cpu, cuda or cuda:N (default auto: the first GPU)"},
       {.name = "ram", .value = "SIZE", .help = "memory for weights, KV and staging together"},
-      {.name = "vram", .value = "SIZE", .help = "memory of the GPU to use"},
+      {.name = "vram",
+       .value = "SIZE",
+       .help = "memory of the GPU for weights, KV and scratch together"},
       {.name = "threads", .value = "N", .help = "CPU threads (default: all)"},
       {.name = "batch", .value = "N", .help = "most sequences in one sweep"},
       {.name = "context", .value = "N", .help = "most tokens of a sequence"},

@@ -126,7 +126,7 @@ WorkerInfo worker_info(const CommonOptions& options, const std::string& model) {
   WorkerInfo info;
   info.pid = ::getpid();
   info.model = model;
-  info.device = options.device == "auto" ? "cpu" : options.device;
+  info.device = device_name(options);
   return info;
 }
 

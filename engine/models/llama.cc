@@ -68,7 +68,7 @@ class Llama final : public Model {
 
   const WeightPlan& weight_plan() const override { return plan_; }
 
-  const float* forward(WeightStream& stream, const KvCache& kv, const Step& step) override {
+  float* forward(WeightStream& stream, const KvCache& kv, const Step& step) override {
     uint32_t rows = step.n_rows();
     device_.begin_step(step.rows());
     embedding_.lookup(step.tokens, x_->floats());
@@ -159,7 +159,7 @@ class Llama final : public Model {
     up_ = floats(limits.max_rows, config_.ff_dim);
     last_ = floats(limits.max_logit_rows, config_.dim);
     logits_ = floats(limits.max_logit_rows, config_.n_vocab);
-    device_.reserve(limits.max_rows, std::max({config_.dim, q_dim_, config_.ff_dim}));
+    device_.reserve(limits.max_rows, Model::widest_input(config_));
   }
 
   void set_normed_input(const float* x, DeviceMemory& weight, uint32_t rows, float* normed) {

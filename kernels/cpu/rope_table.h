@@ -9,15 +9,6 @@
 
 namespace nightsweep::cpu {
 
-struct SinCos {
-  double sine;
-  double cosine;
-};
-
-// Of angles from 0 up to 2^20, to 1e-15. Plain arithmetic in a fixed order, because the C
-// library's own result may change with its version and with the CPU.
-SinCos sin_cos(double angle);
-
 class RopeTable {
  public:
   // Afterwards cosines(row) and sines(row) hold (n_rot / 2) values for positions[row].

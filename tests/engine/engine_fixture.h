@@ -11,6 +11,7 @@
 #include "kernels/device.h"
 #include "support/cases.h"
 #include "support/temporary_folder.h"
+#include "support/test_device.h"
 #include "support/tiny_model.h"
 
 namespace nightsweep {
@@ -22,6 +23,12 @@ inline std::shared_ptr<const GgufModel> open_gguf(const std::string& path) {
 inline std::unique_ptr<Engine>
 open_engine(const std::string& path, const CpuOptions& cpu, const EngineOptions& options) {
   return Engine::open(open_gguf(path), make_cpu_device(cpu), options);
+}
+
+// The same on the device of a spec; a GPU's budget is what is free.
+inline std::unique_ptr<Engine>
+open_engine_on(const DeviceSpec& spec, const std::string& path, const EngineOptions& options) {
+  return Engine::open(open_gguf(path), make_device(spec), options);
 }
 
 inline std::vector<float>

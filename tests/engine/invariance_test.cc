@@ -48,11 +48,15 @@ std::string bits_of(const SequenceResult& result) {
   return bits;
 }
 
-class Invariance : public testing::TestWithParam<std::tuple<QuantType, MathMode, KvType>> {
+enum class On { cpu_exact, cpu_fast, cuda };
+
+class Invariance : public testing::TestWithParam<std::tuple<QuantType, On, KvType>> {
  protected:
   void SetUp() override {
+    auto [type, on, kv] = GetParam();
+    is_cuda_ = on == On::cuda;
+    NEEDS_GPU(is_cuda_);
     path_ = folder_.path("tiny.gguf");
-    auto [type, math, kv] = GetParam();
     TinyModelOptions model{.n_layers = 6, .n_vocab = 320, .type = type, .seed = 3};
     if (quant_traits(type).block_elems == 256) {
       model.n_layers = 2;
@@ -60,7 +64,7 @@ class Invariance : public testing::TestWithParam<std::tuple<QuantType, MathMode,
       model.ff_dim = 512;
     }
     write_tiny_llama(path_, model);
-    cpu_ = {.math = math, .n_threads = 2};
+    cpu_ = {.math = on == On::cpu_exact ? MathMode::exact : MathMode::fast, .n_threads = 2};
     options_ = {.ram_bytes = 64 << 20, .max_sequences = 80, .kv_type = kv};
   }
 
@@ -68,7 +72,7 @@ class Invariance : public testing::TestWithParam<std::tuple<QuantType, MathMode,
       const std::vector<SequenceRequest>& requests,
       const CpuOptions& cpu,
       const EngineOptions& options) {
-    auto engine = open_engine(path_, cpu, options);
+    auto engine = open({.cpu = cpu, .is_cuda = is_cuda_}, options);
     std::vector<std::string> bits;
     for (const SequenceResult& result : run_all(*engine, requests)) {
       EXPECT_EQ(result.error, "");
@@ -78,8 +82,12 @@ class Invariance : public testing::TestWithParam<std::tuple<QuantType, MathMode,
     return bits;
   }
 
+  std::unique_ptr<Engine> open(const DeviceSpec& spec, const EngineOptions& options) {
+    return open_engine_on(spec, path_, options);
+  }
+
   std::vector<std::string> alone(uint32_t n) {
-    auto engine = open_engine(path_, cpu_, options_);
+    auto engine = open({.cpu = cpu_, .is_cuda = is_cuda_}, options_);
     std::vector<std::string> bits;
     for (uint32_t i = 0; i < n; ++i) {
       bits.push_back(bits_of(run_all(*engine, {request_number(i)}).front()));
@@ -89,6 +97,7 @@ class Invariance : public testing::TestWithParam<std::tuple<QuantType, MathMode,
 
   TemporaryFolder folder_;
   std::string path_;
+  bool is_cuda_ = false;
   CpuOptions cpu_;
   EngineOptions options_;
   EngineStats stats_;
@@ -130,6 +139,7 @@ TEST_P(Invariance, place_chunks_threads_and_batch_change_nothing) {
 }
 
 TEST_P(Invariance, every_instruction_set_gives_the_same_bits) {
+  if (is_cuda_) GTEST_SKIP() << "a GPU has one set";
   std::vector<SequenceRequest> requests = requests_up_to(9);
   std::vector<std::string> expected = run(requests, cpu_, options_);
   for (const char* set : {"generic", "avx2", "avx512"}) {
@@ -145,6 +155,7 @@ TEST_P(Invariance, every_instruction_set_gives_the_same_bits) {
 }
 
 TEST_P(Invariance, a_streamed_model_equals_a_resident_one) {
+  if (is_cuda_) GTEST_SKIP() << "nothing streams to a GPU yet";
   std::vector<SequenceRequest> requests = requests_up_to(6);
   EngineOptions options = options_;
   options.max_sequences = 4;
@@ -166,7 +177,7 @@ TEST_P(Invariance, a_streamed_model_equals_a_resident_one) {
 
 TEST_P(Invariance, an_answer_resumed_at_any_token_goes_on_with_the_same_bits) {
   SequenceRequest request = request_number(4);
-  auto engine = open_engine(path_, cpu_, options_);
+  auto engine = open({.cpu = cpu_, .is_cuda = is_cuda_}, options_);
   SequenceResult whole = run_all(*engine, {request}).front();
   for (size_t kept = 0; kept <= whole.tokens.size(); ++kept) {
     SequenceRequest resumed = request;
@@ -177,9 +188,10 @@ TEST_P(Invariance, an_answer_resumed_at_any_token_goes_on_with_the_same_bits) {
 }
 
 std::string name_of(const testing::TestParamInfo<Invariance::ParamType>& instance) {
-  auto [type, math, kv] = instance.param;
+  auto [type, on, kv] = instance.param;
+  const char* devices[] = {"_exact_", "_fast_", "_cuda_"};
   const char* caches[] = {"f32", "f16", "q8_0"};
-  return std::string(quant_traits(type).name) + (math == MathMode::exact ? "_exact_" : "_fast_") +
+  return std::string(quant_traits(type).name) + devices[static_cast<int>(on)] +
          caches[static_cast<int>(kv)];
 }
 
@@ -187,12 +199,44 @@ INSTANTIATE_TEST_SUITE_P(
     types,
     Invariance,
     testing::Values(
-        std::tuple(QuantType::f32, MathMode::exact, KvType::f32),
-        std::tuple(QuantType::q4_1, MathMode::fast, KvType::f16),
-        std::tuple(QuantType::q8_0, MathMode::fast, KvType::q8_0),
-        std::tuple(QuantType::q4_k, MathMode::fast, KvType::f16),
-        std::tuple(QuantType::q6_k, MathMode::exact, KvType::q8_0)),
+        std::tuple(QuantType::f32, On::cpu_exact, KvType::f32),
+        std::tuple(QuantType::q4_1, On::cpu_fast, KvType::f16),
+        std::tuple(QuantType::q8_0, On::cpu_fast, KvType::q8_0),
+        std::tuple(QuantType::q4_k, On::cpu_fast, KvType::f16),
+        std::tuple(QuantType::q6_k, On::cpu_exact, KvType::q8_0),
+        std::tuple(QuantType::f16, On::cuda, KvType::f16),
+        std::tuple(QuantType::q4_1, On::cuda, KvType::f16),
+        std::tuple(QuantType::q8_0, On::cuda, KvType::q8_0),
+        std::tuple(QuantType::q4_k, On::cuda, KvType::f16),
+        std::tuple(QuantType::q6_k, On::cuda, KvType::q8_0)),
     name_of);
+
+// Without log-probabilities a GPU chooses the tokens itself: prompts and decode rows mixed, up to
+// 512 sequences, against each alone.
+TEST_P(Invariance, tokens_chosen_by_the_device_do_not_depend_on_the_company) {
+  const uint32_t most = is_cuda_ ? 512 : 17;
+  const auto plain = [](uint32_t number) {
+    SequenceRequest request = request_number(number % 64);
+    request.wants_logprobs = false;
+    request.n_top_logprobs = 0;
+    return request;
+  };
+  EngineOptions options = options_;
+  options.max_sequences = most;
+  auto engine = open({.cpu = cpu_, .is_cuda = is_cuda_}, options);
+  std::vector<std::vector<uint32_t>> expected;
+  for (uint32_t i = 0; i < std::min(most, 64U); ++i)
+    expected.push_back(run_all(*engine, {plain(i)}).front().tokens);
+  for (uint32_t n : {2U, 3U, 8U, 16U, 17U, 63U, 64U, 65U, 128U, 256U, 512U}) {
+    if (n > most) break;
+    std::vector<SequenceRequest> requests;
+    for (uint32_t i = 0; i < n; ++i)
+      requests.push_back(plain(i));
+    std::vector<SequenceResult> got = run_all(*engine, requests);
+    for (uint32_t i = 0; i < n; ++i)
+      EXPECT_EQ(got[i].tokens, expected[i % 64]) << i << " of " << n;
+  }
+}
 
 TEST(InvarianceOfMemory, an_evicted_sequence_goes_on_with_the_same_bits) {
   TemporaryFolder folder;

@@ -43,6 +43,50 @@ uint64_t total(const MemoryPlan& plan, const MemoryDemand& demand) {
          plan.n_kv_pages * demand.kv_page_bytes;
 }
 
+MemoryDemand device_demand_of(uint64_t budget_bytes) {
+  MemoryDemand demand = demand_of(budget_bytes);
+  demand.reserve_bytes = [](const StepLimits& limits) { return limits.max_rows * 64 * 1024ULL; };
+  return demand;
+}
+
+TEST(DevicePlan, holds_everything_within_the_budget_or_says_what_is_needed) {
+  bool fitted = false;
+  bool refused = false;
+  for (uint64_t budget = 2 * kGiB; budget < 80 * kGiB; budget = budget * 5 / 4) {
+    for (uint32_t sequences : {0U, 1U, 64U, 256U}) {
+      MemoryDemand demand = device_demand_of(budget);
+      demand.max_sequences = sequences;
+      try {
+        MemoryPlan plan = plan_device_memory(demand, llama_8b());
+        EXPECT_LE(total(plan, demand), budget) << budget << " " << sequences;
+        EXPECT_EQ(plan.resident_bytes, demand.weight_bytes);
+        EXPECT_TRUE(plan.embedding_resident);
+        EXPECT_EQ(plan.ring_bytes, 0U);
+        EXPECT_GT(plan.n_kv_pages, 0U);
+        EXPECT_GE(plan.limits.max_rows, plan.max_sequences);
+        fitted = true;
+      } catch (const Error& too_small) {
+        EXPECT_EQ(too_small.kind(), ErrorKind::device);
+        const std::string text = too_small.what();
+        EXPECT_NE(text.find("are needed"), std::string::npos) << text;
+        EXPECT_NE(text.find("--device cpu"), std::string::npos) << text;
+        refused = true;
+      }
+    }
+  }
+  EXPECT_TRUE(fitted);
+  EXPECT_TRUE(refused);
+}
+
+TEST(DevicePlan, a_large_card_takes_wide_steps_and_a_small_one_fewer_sequences) {
+  MemoryPlan large = plan_device_memory(device_demand_of(80 * kGiB), llama_8b());
+  EXPECT_EQ(large.max_sequences, 256U);
+  EXPECT_EQ(large.limits.max_rows, 512U);
+  MemoryPlan small = plan_device_memory(device_demand_of(7 * kGiB), llama_8b());
+  EXPECT_LT(small.max_sequences, 256U);
+  EXPECT_GE(small.n_kv_pages, small.max_sequences * 512 / kKvPageTokens);
+}
+
 TEST(MemoryPlan, never_promises_more_than_the_budget) {
   for (uint64_t budget = 200 * kMiB; budget < 80 * kGiB; budget = budget * 5 / 4) {
     for (uint32_t sequences : {0U, 1U, 16U, 64U}) {

@@ -29,33 +29,46 @@ std::string model_path() {
 struct Arithmetic {
   MathMode math;
   KvType kv;
+  bool is_cuda = false;
 };
 
 std::unique_ptr<Engine> open_real(const Arithmetic& arithmetic) {
-  return open_engine(
-      model_path(), {.math = arithmetic.math},
+  DeviceSpec spec;
+  spec.cpu.math = arithmetic.math;
+  spec.is_cuda = arithmetic.is_cuda;
+  return open_engine_on(
+      spec, model_path(),
       {.ram_bytes = 1 << 30,
        .max_sequences = 64,
        .context_tokens = 2048,
        .kv_type = arithmetic.kv});
 }
 
+void expect_golden_answer(const Arithmetic& arithmetic) {
+  const std::vector<uint32_t> golden = {7268, 30, 198, 198, 504, 4469, 7057, 436, 253};
+  auto engine = open_real(arithmetic);
+  SequenceRequest request;
+  request.prompt = engine->tokenizer().encode("The capital of Italy is", true, false);
+  EXPECT_EQ(request.prompt, (std::vector<uint32_t>{504, 3575, 282, 7158, 314}));
+  request.sampling.temperature = 0;
+  request.max_tokens = golden.size();
+  SequenceResult result = run_all(*engine, {request}).front();
+  EXPECT_EQ(result.tokens, golden);
+  EXPECT_EQ(result.text, " Rome.\n\nThe Roman Empire was a");
+}
+
 // The answer of the reference to "The capital of Italy is": nine greedy tokens, before which no two
 // candidates come nearer than 0.17 (the tenth has 0.05).
 TEST(RealModelAnswers, the_golden_answer_is_given_in_both_arithmetics) {
   NEEDS_MODEL();
-  const std::vector<uint32_t> golden = {7268, 30, 198, 198, 504, 4469, 7057, 436, 253};
-  for (MathMode math : {MathMode::exact, MathMode::fast}) {
-    auto engine = open_real({math, KvType::f16});
-    SequenceRequest request;
-    request.prompt = engine->tokenizer().encode("The capital of Italy is", true, false);
-    EXPECT_EQ(request.prompt, (std::vector<uint32_t>{504, 3575, 282, 7158, 314}));
-    request.sampling.temperature = 0;
-    request.max_tokens = golden.size();
-    SequenceResult result = run_all(*engine, {request}).front();
-    EXPECT_EQ(result.tokens, golden);
-    EXPECT_EQ(result.text, " Rome.\n\nThe Roman Empire was a");
-  }
+  for (MathMode math : {MathMode::exact, MathMode::fast})
+    expect_golden_answer({math, KvType::f16});
+}
+
+TEST(RealModelAnswers, the_golden_answer_is_given_by_cuda) {
+  NEEDS_GPU(true);
+  NEEDS_MODEL();
+  expect_golden_answer({MathMode::fast, KvType::f16, true});
 }
 
 // One record of prompts.pos: the next token's log-probability and the 20 likeliest.
@@ -140,9 +153,10 @@ class RealModelBars : public testing::TestWithParam<Bar> {};
 class RealModelPerplexity : public testing::TestWithParam<Bar> {};
 
 TEST_P(RealModelBars, are_passed_at_every_position) {
+  const Bar& bar = GetParam();
+  NEEDS_GPU(bar.arithmetic.is_cuda);
   NEEDS_MODEL();
   NEEDS_CASES("real-models/smollm2-135m/prompts.pos");
-  const Bar& bar = GetParam();
   std::string folder = cases_folder() + "/real-models/smollm2-135m/";
   auto engine = open_real(bar.arithmetic);
   std::string records = read_whole_file(folder + "prompts.pos", ErrorKind::input);
@@ -180,9 +194,10 @@ TEST_P(RealModelBars, are_passed_at_every_position) {
 }
 
 TEST_P(RealModelPerplexity, is_that_of_the_reference) {
+  const Bar& bar = GetParam();
+  NEEDS_GPU(bar.arithmetic.is_cuda);
   NEEDS_MODEL();
   NEEDS_CASES("real-models/smollm2-135m/perplexity.txt");
-  const Bar& bar = GetParam();
   std::string folder = cases_folder() + "/real-models/smollm2-135m/";
   auto engine = open_real(bar.arithmetic);
   std::vector<uint32_t> ids = engine->tokenizer().encode(
@@ -216,6 +231,12 @@ constexpr Bar kFastF32 = {"fast_f32", {MathMode::fast, KvType::f32}, 5e-3, 0.25,
 constexpr Bar kFastF16 = {"fast_f16", {MathMode::fast, KvType::f16}, 5e-3, 0.25, 0.95, 1.0, 5e-3};
 constexpr Bar kFastQ8 = {"fast_q8_0", {MathMode::fast, KvType::q8_0}, 7e-3, 0.35, 0.92, 1.0, 8e-3};
 
+// F16 matrix inputs, F32 elsewhere; with the 8-bit cache what it adds.
+constexpr Bar kCudaF16 = {"cuda_f16", {MathMode::fast, KvType::f16, true}, 2e-5, 5e-4, 0.995, 0.05,
+                          3e-4};
+constexpr Bar kCudaQ8 = {"cuda_q8_0", {MathMode::fast, KvType::q8_0, true}, 2e-3, 0.1, 0.965, 1.0,
+                         3e-3};
+
 std::string name_of(const testing::TestParamInfo<Bar>& instance) {
   return instance.param.name;
 }
@@ -223,12 +244,12 @@ std::string name_of(const testing::TestParamInfo<Bar>& instance) {
 INSTANTIATE_TEST_SUITE_P(
     arithmetics,
     RealModelBars,
-    testing::Values(kExactF32, kExactF16, kFastF32, kFastF16, kFastQ8),
+    testing::Values(kExactF32, kExactF16, kFastF32, kFastF16, kFastQ8, kCudaF16, kCudaQ8),
     name_of);
 INSTANTIATE_TEST_SUITE_P(
     arithmetics,
     RealModelPerplexity,
-    testing::Values(kExactF32, kFastF16, kFastQ8),
+    testing::Values(kExactF32, kFastF16, kFastQ8, kCudaF16, kCudaQ8),
     name_of);
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/oracle.h"
+#include "support/test_device.h"
 
 namespace nightsweep {
 namespace {
@@ -116,9 +117,13 @@ std::vector<double> stored(KvType type, const std::vector<float>& x, uint32_t he
   return result;
 }
 
-// softmax(scale q k) v in double, for one row; tolerance beside each value.
-WorstElement
-compare_with_oracle(KvType type, const Sequence& sequence, const std::vector<float>& found) {
+// softmax(scale q k) v in double, for one row; tolerance beside each value. input_rounding: of the
+// numbers that go into a product, relative.
+WorstElement compare_with_oracle(
+    KvType type,
+    const Sequence& sequence,
+    const std::vector<float>& found,
+    double input_rounding) {
   const Heads& heads = sequence.heads;
   const std::vector<double> k = stored(type, sequence.k, heads.head_dim);
   const std::vector<double> v = stored(type, sequence.v, heads.head_dim);
@@ -141,7 +146,9 @@ compare_with_oracle(KvType type, const Sequence& sequence, const std::vector<flo
           scores[t] += product;
           magnitudes += std::fabs(product);
         }
-        score_error = std::max(score_error, rounding_bound(magnitudes, heads.head_dim + 4));
+        score_error = std::max(
+            score_error,
+            rounding_bound(magnitudes, heads.head_dim + 4) + 2 * input_rounding * magnitudes);
       }
       const double largest = *std::max_element(scores.begin(), scores.end());
       double total = 0;
@@ -155,8 +162,9 @@ compare_with_oracle(KvType type, const Sequence& sequence, const std::vector<flo
           magnitudes += scores[t] / total * std::fabs(at(v, t, d));
         }
         // A score's error e changes a weight by a factor within 1 +- 2e; exp and the sums round.
-        const double tolerance =
-            4 * score_error * magnitudes + rounding_bound(magnitudes, row + 32);
+        const double tolerance = 4 * score_error * magnitudes +
+                                 rounding_bound(magnitudes, row + 32) +
+                                 2 * input_rounding * (magnitudes + (row + 1) * 0x1p-12);
         worst.add_checked(
             row, h * heads.head_dim + d, sum,
             static_cast<double>(found[(row * heads.n_heads + h) * heads.head_dim + d]), tolerance);
@@ -167,22 +175,51 @@ compare_with_oracle(KvType type, const Sequence& sequence, const std::vector<flo
 }
 
 const std::vector<Heads>& head_shapes() {
-  static const std::vector<Heads> shapes = {{9, 3, 64}, {4, 1, 128}, {5, 5, 16}, {3, 1, 40},
-                                            {2, 2, 80}, {35, 1, 32}, {6, 2, 20}};
+  static const std::vector<Heads> shapes = {{9, 3, 64}, {4, 1, 128}, {5, 5, 16},
+                                            {3, 1, 40}, {2, 2, 80},  {35, 1, 32},
+                                            {6, 2, 20}, {2, 1, 96},  {2, 1, 256}};
   return shapes;
 }
+
+// Of a product's inputs on a GPU: half precision.
+constexpr double kHalfRounding = 0x1p-11;
 
 const char* name_of(KvType type) {
   return type == KvType::f32 ? "f32" : type == KvType::f16 ? "f16" : "q8_0";
 }
 
-class AttentionOf : public testing::TestWithParam<KvType> {};
+// Device and type of the pages.
+class AttentionOf : public testing::TestWithParam<std::pair<bool, KvType>> {
+ protected:
+  void SetUp() override { NEEDS_GPU(is_cuda()); }
+  static bool is_cuda() { return GetParam().first; }
+  static KvType type() { return GetParam().second; }
+  static DeviceSpec spec(uint32_t n_threads = 2, const std::string& set = "") {
+    DeviceSpec spec;
+    spec.cpu.n_threads = n_threads;
+    spec.cpu.instruction_set = set;
+    spec.is_cuda = is_cuda();
+    return spec;
+  }
+  static std::unique_ptr<Device> device() { return make_host_device(spec()); }
+  // A GPU has its one set.
+  static std::vector<std::string> sets() {
+    return is_cuda() ? std::vector<std::string>{""} : runnable_sets();
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(
-    kv_types,
+    devices,
     AttentionOf,
-    testing::Values(KvType::f32, KvType::f16, KvType::q8_0),
-    [](const auto& shown) { return std::string(name_of(shown.param)); });
+    testing::Values(
+        std::pair(false, KvType::f32),
+        std::pair(false, KvType::f16),
+        std::pair(false, KvType::q8_0),
+        std::pair(true, KvType::f16),
+        std::pair(true, KvType::q8_0)),
+    [](const auto& shown) {
+      return std::string(shown.param.first ? "cuda_" : "cpu_") + name_of(shown.param.second);
+    });
 
 TEST_P(AttentionOf, agrees_with_the_oracle_on_every_instruction_set) {
   Random random(21);
@@ -191,13 +228,14 @@ TEST_P(AttentionOf, agrees_with_the_oracle_on_every_instruction_set) {
     for (const uint32_t length : {1U, 17U, 63U, 64U, 65U, 200U}) {
       const Sequence sequence = random_sequence(heads, length, random);
       std::vector<float> first;
-      for (const std::string& set : runnable_sets()) {
-        const auto on = make_cpu_device({MathMode::fast, 2, set});
+      for (const std::string& set : sets()) {
+        const auto on = make_host_device(spec(2, set));
         const std::vector<float> found =
-            run_in_chunks(*on, GetParam(), sequence, length, pages_in_order());
+            run_in_chunks(*on, type(), sequence, length, pages_in_order());
         if (first.empty()) {
           first = found;
-          const WorstElement here = compare_with_oracle(GetParam(), sequence, found);
+          const WorstElement here =
+              compare_with_oracle(type(), sequence, found, is_cuda() ? kHalfRounding : 0.0);
           ASSERT_LE(here.ratio(), 1.0)
               << heads.n_heads << "/" << heads.n_kv_heads << " heads of " << heads.head_dim << ", "
               << length << " tokens: " << here.text();
@@ -209,24 +247,24 @@ TEST_P(AttentionOf, agrees_with_the_oracle_on_every_instruction_set) {
       }
     }
   }
-  std::cout << name_of(GetParam()) << ", worst " << worst.text() << '\n';
+  std::cout << name_of(type()) << ", worst " << worst.text() << '\n';
 }
 
 TEST_P(AttentionOf, chunks_pages_and_threads_change_no_bit) {
   Random random(22);
   for (const Heads& heads : {Heads{9, 3, 64}, Heads{4, 2, 40}}) {
     const Sequence sequence = random_sequence(heads, 150, random);
-    const auto on = make_cpu_device({MathMode::fast, 2, ""});
-    const auto expected = run_in_chunks(*on, GetParam(), sequence, 150, pages_in_order());
+    const auto on = device();
+    const auto expected = run_in_chunks(*on, type(), sequence, 150, pages_in_order());
     for (const uint32_t chunk : {1U, 2U, 3U, 7U, 17U, 64U, 65U, 149U}) {
       EXPECT_TRUE(
-          same_bits(expected, run_in_chunks(*on, GetParam(), sequence, chunk, pages_backwards())))
+          same_bits(expected, run_in_chunks(*on, type(), sequence, chunk, pages_backwards())))
           << chunk;
     }
     for (const uint32_t n_threads : {1U, 3U}) {
-      const auto other = make_cpu_device({MathMode::fast, n_threads, ""});
+      const auto other = make_host_device(spec(n_threads));
       EXPECT_TRUE(
-          same_bits(expected, run_in_chunks(*other, GetParam(), sequence, 150, pages_in_order())));
+          same_bits(expected, run_in_chunks(*other, type(), sequence, 150, pages_in_order())));
     }
   }
 }
@@ -234,7 +272,7 @@ TEST_P(AttentionOf, chunks_pages_and_threads_change_no_bit) {
 TEST_P(AttentionOf, neighbours_in_a_step_change_no_bit) {
   Random random(23);
   const Heads heads{6, 2, 64};
-  const auto on = make_cpu_device({MathMode::fast, 2, ""});
+  const auto on = device();
   // Three sequences of different length, stored before; one step holds a decode row of the first,
   // a chunk of the second and a decode row of the third.
   std::vector<Sequence> sequences;
@@ -243,9 +281,9 @@ TEST_P(AttentionOf, neighbours_in_a_step_change_no_bit) {
   }
   std::vector<std::vector<float>> alone;
   for (const Sequence& sequence : sequences) {
-    alone.push_back(run_in_chunks(*on, GetParam(), sequence, sequence.length, pages_in_order()));
+    alone.push_back(run_in_chunks(*on, type(), sequence, sequence.length, pages_in_order()));
   }
-  const Pages pages(*on, {GetParam(), heads.n_kv_heads, heads.head_dim}, 16);
+  const Pages pages(*on, {type(), heads.n_kv_heads, heads.head_dim}, 16);
   const std::vector<std::vector<uint32_t>> tables = {{5, 2}, {7, 0, 3}, {4}};
   const std::vector<std::span<const uint32_t>> spans(tables.begin(), tables.end());
   for (uint32_t s = 0; s < 3; ++s) {
@@ -278,17 +316,41 @@ TEST_P(AttentionOf, neighbours_in_a_step_change_no_bit) {
   EXPECT_TRUE(same_bits(expected, out));
 }
 
-TEST(Attention, later_tokens_of_a_chunk_cannot_reach_earlier_rows) {
+TEST_P(AttentionOf, later_tokens_of_a_chunk_cannot_reach_earlier_rows) {
   Random random(24);
   const Heads heads{3, 1, 32};
-  const auto on = make_cpu_device({MathMode::fast, 2, ""});
-  Sequence sequence = random_sequence(heads, 40, random);
-  const auto expected = run_in_chunks(*on, KvType::f32, sequence, 40, pages_in_order());
-  for (uint32_t d = 0; d < 32; ++d)
-    sequence.k[20 * 32 + d] = sequence.v[20 * 32 + d] = NAN;
-  const auto found = run_in_chunks(*on, KvType::f32, sequence, 40, pages_in_order());
-  EXPECT_TRUE(same_bits(rows_of(expected, 0, 20, 96), rows_of(found, 0, 20, 96)));
-  EXPECT_TRUE(std::isnan(found[20 * 96]));
+  const auto on = device();
+  const Sequence sound = random_sequence(heads, 40, random);
+  const auto expected = run_in_chunks(*on, type(), sound, 40, pages_in_order());
+  for (const bool in_values : {false, true}) {
+    for (const float wrong : {NAN, HUGE_VALF}) {
+      Sequence sequence = sound;
+      for (uint32_t d = 0; d < 32; ++d)
+        (in_values ? sequence.v : sequence.k)[20 * 32 + d] = wrong;
+      const auto found = run_in_chunks(*on, type(), sequence, 40, pages_in_order());
+      EXPECT_TRUE(same_bits(rows_of(expected, 0, 20, 96), rows_of(found, 0, 20, 96)));
+      EXPECT_FALSE(std::isfinite(found[20 * 96]));
+    }
+  }
+}
+
+// Several splits of a GPU's chain, in every way that a step may cut them.
+TEST_P(AttentionOf, a_long_context_gives_the_same_bits_in_any_chunks) {
+  Random random(25);
+  for (const Heads& heads : {Heads{8, 1, 32}, Heads{2, 2, 80}}) {
+    const Sequence sequence = random_sequence(heads, 700, random);
+    const auto on = device();
+    const auto expected = run_in_chunks(*on, type(), sequence, 700, pages_in_order());
+    const WorstElement worst =
+        compare_with_oracle(type(), sequence, expected, is_cuda() ? kHalfRounding : 0.0);
+    EXPECT_LE(worst.ratio(), 1.0) << worst.text();
+    for (const uint32_t chunk : {1U, 2U, 8U, 16U, 63U, 128U, 257U, 512U}) {
+      if (chunk < 16 && heads.n_kv_heads == 2 && !is_cuda()) continue;  // slow, nothing new
+      EXPECT_TRUE(
+          same_bits(expected, run_in_chunks(*on, type(), sequence, chunk, pages_backwards())))
+          << chunk;
+    }
+  }
 }
 
 }  // namespace

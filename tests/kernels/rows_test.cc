@@ -3,16 +3,34 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "kernels/cpu/rope_table.h"
 #include "kernels/oracle.h"
+#include "kernels/sin_cos.h"
+#include "support/test_device.h"
 
 namespace nightsweep {
 namespace {
 
+// On the CPU or on a GPU.
+class RowsOf : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { NEEDS_GPU(GetParam()); }
+  static std::unique_ptr<Device> device() {
+    DeviceSpec spec;
+    spec.cpu.n_threads = 1;
+    spec.is_cuda = GetParam();
+    return make_host_device(spec);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(devices, RowsOf, testing::Bool(), [](const auto& shown) {
+  return std::string(shown.param ? "cuda" : "cpu");
+});
+
 // Runs an operator on every instruction set; all must give the bits of the first.
 template <typename Operator>
-std::vector<float> on_every_set(Operator&& apply) {
+std::vector<float> on_every_set(bool is_cuda, Operator&& apply) {
   std::vector<float> first;
+  if (is_cuda) return apply(*make_host_device(cuda_spec()));
   for (const std::string& set : runnable_sets()) {
     const auto on = make_cpu_device({MathMode::fast, 2, set});
     std::vector<float> found = apply(*on);
@@ -22,13 +40,13 @@ std::vector<float> on_every_set(Operator&& apply) {
   return first;
 }
 
-TEST(Rows, rms_norm_agrees_with_the_oracle) {
+TEST_P(RowsOf, rms_norm_agrees_with_the_oracle) {
   Random random(31);
   for (const uint32_t dim : {1U, 15U, 16U, 17U, 576U, 2048U}) {
     for (const uint32_t rows : {1U, 3U, 40U}) {
       const std::vector<float> x = random.normals(size_t{rows} * dim);
       const std::vector<float> weight = random.normals(dim);
-      const auto found = on_every_set([&](Device& on) {
+      const auto found = on_every_set(GetParam(), [&](Device& on) {
         std::vector<float> out(x.size());
         on.rms_norm(x.data(), weight.data(), 1e-5F, rows, dim, out.data());
         return out;
@@ -50,14 +68,14 @@ TEST(Rows, rms_norm_agrees_with_the_oracle) {
   }
 }
 
-TEST(Rows, swiglu_agrees_with_the_oracle_from_end_to_end) {
+TEST_P(RowsOf, swiglu_agrees_with_the_oracle_from_end_to_end) {
   Random random(32);
   std::vector<float> gate = {0.0F,   -0.0F,  1.0F,    -1.0F,  87.0F,   -87.0F, 88.8F,
                              -88.8F, 200.0F, -200.0F, 1e-20F, -1e-20F, 3e38F,  -3e38F};
   while (gate.size() < 10007)
     gate.push_back(random.uniform(-40.0F, 40.0F));
   const std::vector<float> up = random.normals(gate.size());
-  const auto found = on_every_set([&](Device& on) {
+  const auto found = on_every_set(GetParam(), [&](Device& on) {
     std::vector<float> out = gate;
     on.swiglu(out.data(), up.data(), out.size(), out.data());
     return out;
@@ -77,15 +95,15 @@ TEST(Rows, sines_and_cosines_are_right_to_the_last_bits) {
   Random random(33);
   for (uint32_t i = 0; i < 200000; ++i) {
     const double angle = double{random.uniform(0.0F, 1.0F)} * (i % 2 == 0 ? 10.0 : 1048576.0);
-    const cpu::SinCos found = cpu::sin_cos(angle);
+    const SinCos found = sin_cos(angle);
     ASSERT_NEAR(found.sine, std::sin(angle), 4e-16) << angle;
     ASSERT_NEAR(found.cosine, std::cos(angle), 4e-16) << angle;
   }
-  EXPECT_EQ(cpu::sin_cos(0.0).sine, 0.0);
-  EXPECT_EQ(cpu::sin_cos(0.0).cosine, 1.0);
+  EXPECT_EQ(sin_cos(0.0).sine, 0.0);
+  EXPECT_EQ(sin_cos(0.0).cosine, 1.0);
 }
 
-TEST(Rows, rope_turns_pairs_of_both_kinds_and_leaves_the_rest) {
+TEST_P(RowsOf, rope_turns_pairs_of_both_kinds_and_leaves_the_rest) {
   Random random(34);
   std::vector<double> frequencies(8);
   for (size_t i = 0; i < 8; ++i)
@@ -94,7 +112,7 @@ TEST(Rows, rope_turns_pairs_of_both_kinds_and_leaves_the_rest) {
   for (const bool half_split : {false, true}) {
     const std::vector<float> x = random.normals(positions.size() * 3 * 20);
     const RopeShape shape{3, 20, 16, half_split, frequencies, 1.25F};
-    const auto found = on_every_set([&](Device& on) {
+    const auto found = on_every_set(GetParam(), [&](Device& on) {
       std::vector<float> out = x;
       on.begin_step({.positions = positions});
       on.rope(shape, out.data());
@@ -117,13 +135,50 @@ TEST(Rows, rope_turns_pairs_of_both_kinds_and_leaves_the_rest) {
   }
 }
 
-TEST(Rows, gather_takes_rows_in_the_order_asked) {
-  const auto on = make_cpu_device({MathMode::fast, 1, ""});
+TEST_P(RowsOf, gather_takes_rows_in_the_order_asked) {
+  const auto on = device();
   const std::vector<float> x = {1, 2, 3, 4, 5, 6};
   const std::vector<uint32_t> rows = {2, 0, 2};
   std::vector<float> out(6);
   on->gather_rows(x.data(), rows, 2, out.data());
   EXPECT_EQ(out, (std::vector<float>{5, 6, 1, 2, 5, 6}));
+}
+
+// What comes together on a device gives the bits of its parts.
+TEST_P(RowsOf, turning_and_storing_at_once_is_turning_then_storing) {
+  Random random(35);
+  const auto on = device();
+  for (const KvType type : {KvType::f16, KvType::q8_0}) {
+    for (const bool half_split : {false, true}) {
+      const std::vector<double> frequencies = {1.0, 0.1, 0.01, 0.001};
+      const RopeShape q_shape{6, 20, 8, half_split, frequencies, 1.0F};
+      const RopeShape k_shape{2, 20, 8, half_split, frequencies, 1.0F};
+      const std::vector<uint32_t> positions = {62, 63, 64, 65};
+      const std::vector<uint32_t> sequences(4, 0);
+      const std::vector<uint32_t> table = {1, 0};
+      const std::span<const uint32_t> tables(table);
+      const StepRows rows{positions, sequences, {&tables, 1}};
+      const KvShape shape{type, 2, 20};
+      const size_t page_bytes = on->kv_page_bytes(shape);
+      const std::vector<float> v = random.normals(4 * 40);
+      std::vector<float> q = random.normals(4 * 120);
+      std::vector<float> k = random.normals(4 * 40);
+      std::vector<float> q_apart = q;
+      std::vector<float> k_apart = k;
+      const auto together = on->allocate(2 * page_bytes);
+      const auto apart = on->allocate(2 * page_bytes);
+      std::memset(together->data(), 0, 2 * page_bytes);
+      std::memset(apart->data(), 0, 2 * page_bytes);
+      on->begin_step(rows);
+      on->rope(q_shape, q_apart.data());
+      on->rope(k_shape, k_apart.data());
+      on->store_kv({shape, apart->data(), page_bytes}, k_apart.data(), v.data());
+      on->rope_and_store(
+          q_shape, k_shape, {shape, together->data(), page_bytes}, q.data(), k.data(), v.data());
+      EXPECT_TRUE(same_bits(q, q_apart));
+      EXPECT_EQ(std::memcmp(together->data(), apart->data(), 2 * page_bytes), 0);
+    }
+  }
 }
 
 TEST(CpuDevice, names_itself_and_refuses_an_unknown_instruction_set) {

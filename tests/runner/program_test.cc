@@ -213,9 +213,22 @@ TEST_F(Program, model_and_queue_are_no_place_for_the_output) {
 
 TEST_F(Program, a_device_that_is_not_there_ends_with_5) {
   std::string in = write_file("in.jsonl", lines(1, 2));
-  Outcome outcome = run({"run", in, "--model", model(), "--device", "cuda"});
-  EXPECT_EQ(outcome.code, 5);
-  EXPECT_NE(outcome.err.find("this build has no CUDA"), std::string::npos) << outcome.err;
+  CudaSupport support = cuda_support();
+  std::string missing = format("cuda:{}", support.n_gpus);
+  Outcome outcome = run({"run", in, "--model", model(), "--device", missing});
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_NE(outcome.err.find("--device " + missing), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(support.why_not), std::string::npos) << outcome.err;
+  EXPECT_EQ(run({"status", "last"}).code, 2) << "nothing was queued";
+}
+
+TEST_F(Program, what_only_the_cpu_does_is_refused_for_a_gpu) {
+  if (cuda_support().n_gpus == 0) GTEST_SKIP() << "SKIPPED: " << cuda_support().why_not;
+  std::string in = write_file("in.jsonl", lines(1, 2));
+  for (const char* option : {"--math=exact", "--kv=f32"}) {
+    Outcome outcome = run({"run", in, "--model", model(), "--device", "cuda", option});
+    EXPECT_EQ(outcome.code, 2) << option << ": " << outcome.err;
+  }
 }
 
 TEST_F(Program, a_second_worker_ends_with_6) {

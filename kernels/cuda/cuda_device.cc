@@ -1,0 +1,278 @@
+// The CUDA device: checks, tables of a step, and the order of work; the arithmetic is the kernels'.
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/packing.h"
+#include "kernels/cuda/probe.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/staging.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/device.h"
+
+namespace nightsweep {
+namespace {
+
+using namespace cuda;  // NOLINT(google-build-using-namespace): the parts of this device
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  Event event;
+};
+
+const Event& event_of(const DeviceEvent& event) {
+  return static_cast<const CudaEvent&>(event).event;
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const CudaOptions& options)
+      : gpu_(open_gpu(options.index)),
+        staging_(stream_.get()),
+        packing_(linear_, stream_, copies_),
+        rope_(stream_.get()),
+        attention_(gpu_, staging_, stream_.get()),
+        picker_(staging_, stream_.get()) {}
+
+  // Work in flight may use what is about to be freed.
+  ~CudaDevice() override { (void)cudaStreamSynchronize(stream_.get()); }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  std::string description() const override {
+    return format(
+        "cuda:{}, {}, compute capability {}.{}, {}", gpu_.index, gpu_.name, gpu_.capability / 10,
+        gpu_.capability % 10, size_text(gpu_.memory_bytes));
+  }
+
+  // The units for exponentials and matrices may round otherwise in another generation.
+  std::string kernel_version() const override { return format("cuda-1-sm{}", gpu_.capability); }
+
+  uint64_t free_bytes() const override {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+    return free_bytes;
+  }
+  std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) override {
+    return allocate_on_gpu(size_bytes);
+  }
+  std::unique_ptr<DeviceMemory> allocate_host(size_t size_bytes) override {
+    return allocate_page_locked(size_bytes);
+  }
+  bool shares_host_memory() const override { return false; }
+
+  // Waits, because `from` may be page-locked and change at once. Nothing of a step comes this way.
+  void upload(const void* from, size_t size_bytes, std::byte* to) override {
+    check(
+        cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, stream_.get()),
+        format("copying {} bytes to the GPU", size_bytes));
+    stream_.wait("a copy to the GPU");
+  }
+
+  const float* read_back(const float* from, size_t count) override {
+    const size_t size_bytes = count * sizeof(float);
+    if (read_back_ == nullptr || read_back_->size_bytes() < size_bytes) {
+      read_back_ = allocate_page_locked(size_bytes);
+    }
+    check(
+        cudaMemcpyAsync(
+            read_back_->data(), from, size_bytes, cudaMemcpyDeviceToHost, stream_.get()),
+        format("copying {} values from the GPU", count));
+    stream_.wait("values from the GPU");
+    return read_back_->floats();
+  }
+
+  size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) const override {
+    return LinearOperator::packed_bytes(type, n_rows, n_cols);
+  }
+  void pack(const MatrixView& file, std::byte* packed) override { packing_.pack(file, packed); }
+
+  size_t kv_page_bytes(const KvShape& shape) const override {
+    if (shape.type == KvType::f32) {
+      fail(ErrorKind::usage, "--kv f32: a GPU keeps keys and values as f16 or q8_0");
+    }
+    if (padded_head_dim(shape.head_dim) == 0) {
+      fail(
+          ErrorKind::model, "heads of {} elements: expected at most {} on a GPU (use --device cpu)",
+          shape.head_dim, kMaxHeadDim);
+    }
+    return size_t{kv_head_layout(shape.type, shape.head_dim).size_bytes} * shape.n_kv_heads;
+  }
+
+  uint64_t reserve_bytes(uint32_t max_rows, uint32_t max_cols) const override {
+    return LinearOperator::input_bytes(max_rows, max_cols) + linear_.workspace_bytes() +
+           Attention::workspace_bytes() + Rope::table_bytes(max_rows);
+  }
+  void reserve(uint32_t max_rows, uint32_t max_cols) override {
+    input_memory_ = allocate_on_gpu(LinearOperator::input_bytes(max_rows, max_cols));
+    linear_memory_ = allocate_on_gpu(linear_.workspace_bytes());
+    linear_.set_workspace(linear_memory_->data(), stream_.get());
+    attention_.reserve();
+    rope_.reserve(max_rows);
+    max_rows_ = max_rows;
+    max_cols_ = max_cols;
+  }
+
+  void begin_step(const StepRows& rows) override {
+    const uint32_t n_rows = rows.count();
+    std::vector<uint32_t> table(size_t{2} * n_rows);
+    std::copy(rows.positions.begin(), rows.positions.end(), table.begin());
+    for (uint32_t row = 0; row < rows.sequences.size(); ++row) {
+      table[n_rows + row] =
+          rows.page_tables[rows.sequences[row]][rows.positions[row] / kKvPageTokens];
+    }
+    const uint32_t* const sent = staging_.send(std::span<const uint32_t>(table));
+    rope_.begin_step({.n_rows = n_rows, .positions = sent, .pages = sent + n_rows});
+    attention_.begin_step(rows);
+  }
+
+  void embed(const MatrixView& table, std::span<const uint32_t> ids, float* out) override {
+    linear_.embed(table, staging_.send(ids), static_cast<uint32_t>(ids.size()), out, stream_.get());
+  }
+
+  void rms_norm(
+      const float* x,
+      const float* weight,
+      float epsilon,
+      uint32_t rows,
+      uint32_t dim,
+      float* out) override {
+    linear_.rms_norm(x, weight, epsilon, rows, dim, out, stream_.get());
+  }
+
+  void set_input(const float* x, uint32_t rows, uint32_t n_cols) override {
+    require_room(rows, n_cols);
+    input_ = linear_.prepare(x, rows, n_cols, input_memory_->data(), stream_.get());
+  }
+  void norm_input(
+      const float* x,
+      const float* weight,
+      float epsilon,
+      uint32_t rows,
+      uint32_t dim,
+      float* /*normed*/) override {
+    require_room(rows, dim);
+    input_ = linear_.prepare_rms_norm(
+        x, weight, epsilon, rows, dim, nullptr, input_memory_->data(), stream_.get());
+  }
+  void gate_input(const float* gate, const float* up, uint32_t rows, uint32_t dim, float* /*gated*/)
+      override {
+    require_room(rows, dim);
+    input_ =
+        linear_.prepare_gated(gate, up, rows, dim, nullptr, input_memory_->data(), stream_.get());
+  }
+
+  void linear(std::span<const LinearPart> parts) override {
+    linear_.apply(input_, parts, stream_.get());
+  }
+
+  void rope(const RopeShape& shape, float* x) override { rope_.apply(shape, x); }
+  void store_kv(const KvLayer& layer, const float* k, const float* v) override {
+    rope_.store(layer, k, v);
+  }
+  void rope_and_store(
+      const RopeShape& q_shape,
+      const RopeShape& k_shape,
+      const KvLayer& layer,
+      float* q,
+      float* k,
+      const float* v) override {
+    rope_.apply_and_store(q_shape, k_shape, layer, q, k, v);
+  }
+  void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
+      override {
+    attention_.run(layer, q, n_heads, scale, out);
+  }
+
+  void swiglu(const float* gate, const float* up, size_t count, float* out) override {
+    cuda::swiglu(gate, up, count, out, stream_.get());
+  }
+  void gather_rows(const float* x, std::span<const uint32_t> rows, uint32_t dim, float* out)
+      override {
+    cuda::gather_rows(
+        x, staging_.send(rows), static_cast<uint32_t>(rows.size()), dim, out, stream_.get());
+  }
+
+  bool can_pick() const override { return true; }
+  void pick(float* logits, uint32_t n_vocab, std::span<const PickRow> rows, std::span<Pick> picks)
+      override {
+    picker_.pick(logits, n_vocab, rows, picks);
+  }
+
+  void synchronize() override { stream_.wait("the GPU"); }
+
+  void queue_copy(const std::byte* from, size_t size_bytes, std::byte* to) override {
+    become_current();
+    check(
+        cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, copies_.get()),
+        format("copying {} bytes of weights", size_bytes));
+  }
+  std::unique_ptr<DeviceEvent> make_event() override {
+    become_current();
+    return std::make_unique<CudaEvent>();
+  }
+  void record(DeviceEvent& event, WorkQueue queue) override {
+    become_current();
+    static_cast<CudaEvent&>(event).event.record(stream_of(queue));
+  }
+  void hold_back(WorkQueue queue, const DeviceEvent& event) override {
+    become_current();
+    event_of(event).hold_back(stream_of(queue));
+  }
+  void wait(const DeviceEvent& event) override {
+    become_current();
+    event_of(event).wait();
+  }
+  void repack(const MatrixView& file, std::byte* packed) override {
+    linear_.pack(file, packed, stream_.get());
+  }
+
+ private:
+  // A thread begins with GPU 0.
+  void become_current() const {
+    check(cudaSetDevice(gpu_.index), format("cudaSetDevice({})", gpu_.index));
+  }
+  const Stream& stream_of(WorkQueue queue) const {
+    return queue == WorkQueue::operators ? stream_ : copies_;
+  }
+  void require_room(uint32_t rows, uint32_t n_cols) const {
+    if (input_memory_ != nullptr &&
+        LinearOperator::input_bytes(rows, n_cols) <= input_memory_->size_bytes()) {
+      return;
+    }
+    fail(
+        ErrorKind::internal, "an input of {} rows of {}, reserved are {} rows of {}", rows, n_cols,
+        max_rows_, max_cols_);
+  }
+
+  const GpuInfo gpu_;  // first: it makes the GPU current
+  Stream stream_;
+  Stream copies_;  // of weights
+  Staging staging_;
+  LinearOperator linear_;
+  Packing packing_;
+  Rope rope_;
+  Attention attention_;
+  Picker picker_;
+  std::unique_ptr<DeviceMemory> input_memory_;
+  std::unique_ptr<DeviceMemory> linear_memory_;
+  std::unique_ptr<DeviceMemory> read_back_;  // grows to the largest piece that was asked for
+  PreparedInput input_;
+  uint32_t max_rows_ = 0;
+  uint32_t max_cols_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
+  return std::make_unique<CudaDevice>(options);
+}
+
+}  // namespace nightsweep

@@ -1,0 +1,90 @@
+#include "kernels/cuda/memory.h"
+
+#include "base/error.h"
+#include "base/units.h"
+#include "kernels/cuda/status.h"
+
+namespace nightsweep::cuda {
+
+namespace {
+
+constexpr size_t kAlignment = 4096;
+
+class GpuMemory final : public DeviceMemory {
+ public:
+  explicit GpuMemory(size_t size_bytes) : size_bytes_(size_bytes) {
+    // An empty piece has an address too, and cudaMalloc aligns to less than we promise.
+    if (size_bytes > SIZE_MAX - 2 * kAlignment) refuse();
+    void* address = nullptr;
+    const cudaError_t status = cudaMalloc(&address, size_bytes + kAlignment);
+    if (status == cudaErrorMemoryAllocation || status == cudaErrorInvalidValue) refuse();
+    check(status, format("cudaMalloc({})", size_bytes));
+    base_ = address;
+    const auto number = reinterpret_cast<uintptr_t>(address);
+    data_ = static_cast<std::byte*>(address) + (kAlignment - number % kAlignment) % kAlignment;
+  }
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
+  // The driver has freed everything of a device that was lost: its status says nothing new.
+  ~GpuMemory() override { (void)cudaFree(base_); }
+
+  std::byte* data() override { return data_; }
+  size_t size_bytes() const override { return size_bytes_; }
+
+ private:
+  [[noreturn]] void refuse() const {
+    (void)cudaGetLastError();
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+    fail(
+        ErrorKind::device,
+        "GPU memory: {} were asked for and {} of {} are free; lower --vram, --batch or --context, "
+        "or choose --kv q8_0, or end other programs on this GPU",
+        size_text(size_bytes_), size_text(free_bytes), size_text(total_bytes));
+  }
+
+  size_t size_bytes_;
+  void* base_ = nullptr;
+  std::byte* data_ = nullptr;
+};
+
+class PageLockedMemory final : public DeviceMemory {
+ public:
+  explicit PageLockedMemory(size_t size_bytes) : size_bytes_(size_bytes) {
+    void* address = nullptr;
+    const cudaError_t status =
+        cudaHostAlloc(&address, std::max<size_t>(size_bytes, 1), cudaHostAllocDefault);
+    if (status != cudaSuccess) {
+      (void)cudaGetLastError();
+      fail(
+          ErrorKind::device,
+          "page-locked memory: {} of the host's memory could not be had ({}); lower --ram, or "
+          "raise the limit with ulimit -l",
+          size_text(size_bytes), status_text(status));
+    }
+    data_ = static_cast<std::byte*>(address);
+  }
+  PageLockedMemory(const PageLockedMemory&) = delete;
+  PageLockedMemory& operator=(const PageLockedMemory&) = delete;
+  ~PageLockedMemory() override { (void)cudaFreeHost(data_); }
+
+  std::byte* data() override { return data_; }
+  size_t size_bytes() const override { return size_bytes_; }
+
+ private:
+  size_t size_bytes_;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceMemory> allocate_on_gpu(size_t size_bytes) {
+  return std::make_unique<GpuMemory>(size_bytes);
+}
+
+std::unique_ptr<DeviceMemory> allocate_page_locked(size_t size_bytes) {
+  return std::make_unique<PageLockedMemory>(size_bytes);
+}
+
+}  // namespace nightsweep::cuda

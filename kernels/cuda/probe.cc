@@ -1,0 +1,92 @@
+#include "kernels/cuda/probe.h"
+
+#include "base/error.h"
+#include "kernels/cuda/status.h"
+
+namespace nightsweep {
+
+namespace {
+
+constexpr int kLeastMajor = 8;
+
+std::string version_text(int version) {
+  return format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// Empty: there is at least one GPU.
+std::string why_no_gpu(int& n_gpus) {
+  int driver = 0;
+  int runtime = 0;
+  cuda::check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    (void)cudaGetLastError();
+    return "no NVIDIA driver is installed (libcuda.so.1 is not found)";
+  }
+  const cudaError_t status = cudaGetDeviceCount(&n_gpus);
+  if (status == cudaErrorInsufficientDriver) {
+    (void)cudaGetLastError();
+    return format(
+        "the driver is for CUDA {}, this program was built with {}: update the driver",
+        version_text(driver), version_text(runtime));
+  }
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && n_gpus == 0)) {
+    (void)cudaGetLastError();
+    return "the driver finds no NVIDIA GPU (or CUDA_VISIBLE_DEVICES hides it)";
+  }
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    return cuda::status_text(status);
+  }
+  return "";
+}
+
+}  // namespace
+
+CudaSupport cuda_support() {
+  int n_gpus = 0;
+  std::string why_not = why_no_gpu(n_gpus);
+  return {.is_built = true, .n_gpus = static_cast<uint32_t>(n_gpus), .why_not = std::move(why_not)};
+}
+
+namespace cuda {
+
+GpuInfo open_gpu(uint32_t index) {
+  const CudaSupport support = cuda_support();
+  if (support.n_gpus == 0) fail(ErrorKind::device, "--device cuda: {}", support.why_not);
+  if (index >= support.n_gpus) {
+    fail(
+        ErrorKind::device, "--device cuda:{}: there {} cuda:0{}", index,
+        support.n_gpus == 1 ? "is only" : "are",
+        support.n_gpus == 1 ? "" : format(" to cuda:{}", support.n_gpus - 1));
+  }
+  const int number = static_cast<int>(index);
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, number), format("cudaGetDeviceProperties({})", index));
+  if (properties.major < kLeastMajor) {
+    fail(
+        ErrorKind::device,
+        "--device cuda:{}: {} has compute capability {}.{}, at least 8.0 is needed (RTX 30 series, "
+        "A100 or later)",
+        index, properties.name, properties.major, properties.minor);
+  }
+  int mode = 0;
+  check(cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, number), "cudaDevAttrComputeMode");
+  if (mode == cudaComputeModeProhibited) {
+    fail(
+        ErrorKind::device,
+        "--device cuda:{}: {} is in compute mode 'prohibited' (nvidia-smi -c DEFAULT allows it)",
+        index, properties.name);
+  }
+  check(cudaSetDevice(number), format("cudaSetDevice({})", index));
+  check(cudaFree(nullptr), format("opening {}", properties.name));
+  return {
+      .index = number,
+      .name = properties.name,
+      .capability = static_cast<uint32_t>(properties.major * 10 + properties.minor),
+      .n_processors = static_cast<uint32_t>(properties.multiProcessorCount),
+      .shared_bytes = properties.sharedMemPerBlockOptin,
+      .memory_bytes = properties.totalGlobalMem};
+}
+
+}  // namespace cuda
+}  // namespace nightsweep

@@ -1,0 +1,52 @@
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows.h"
+
+namespace nightsweep::cuda {
+
+namespace {
+
+constexpr uint32_t kThreads = 256;
+
+__global__ void __launch_bounds__(kThreads)
+    swiglu_kernel(const float* gate, const float* up, size_t count, float* out) {
+  wait_for_earlier();
+  const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) out[i] = gate[i] / (1.0F + expf(-gate[i])) * up[i];
+}
+
+__global__ void __launch_bounds__(kThreads) gather_rows_kernel(
+    const float* __restrict__ x,
+    const uint32_t* __restrict__ rows,
+    uint32_t dim,
+    float* __restrict__ out) {
+  wait_for_earlier();
+  const float* const row = x + size_t{rows[blockIdx.y]} * dim;
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < dim) out[size_t{blockIdx.y} * dim + i] = row[i];
+}
+
+}  // namespace
+
+void swiglu(const float* gate, const float* up, size_t count, float* out, cudaStream_t stream) {
+  if (count == 0) return;
+  const auto n_blocks = static_cast<uint32_t>((count + kThreads - 1) / kThreads);
+  launch(
+      "swiglu", swiglu_kernel, {.grid = {n_blocks}, .threads = kThreads}, stream, gate, up, count,
+      out);
+}
+
+void gather_rows(
+    const float* x,
+    const uint32_t* rows,
+    uint32_t n_rows,
+    uint32_t dim,
+    float* out,
+    cudaStream_t stream) {
+  if (n_rows == 0) return;
+  launch(
+      "gather_rows", gather_rows_kernel,
+      {.grid = {(dim + kThreads - 1) / kThreads, n_rows}, .threads = kThreads}, stream, x, rows,
+      dim, out);
+}
+
+}  // namespace nightsweep::cuda

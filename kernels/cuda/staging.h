@@ -1,0 +1,47 @@
+// Small tables of a step on their way to the GPU, without waiting for it.
+//
+// A ring of page-locked slots with the same ring on the GPU. What send() copied may be used by
+// everything queued on the stream until the ring has come round, which takes kSlots times
+// kSlotBytes.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <memory>
+#include <span>
+
+#include "kernels/device.h"
+
+namespace nightsweep::cuda {
+
+class Staging {
+ public:
+  static constexpr size_t kSlots = 4;
+  static constexpr size_t kSlotBytes = size_t{8} << 20;
+
+  explicit Staging(cudaStream_t stream);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  // Copies in order with the stream; `values` may change on return. Throws Error(internal) for more
+  // than a slot holds.
+  template <typename T>
+  const T* send(std::span<const T> values) {
+    return static_cast<const T*>(send_bytes(values.data(), values.size_bytes()));
+  }
+
+ private:
+  const void* send_bytes(const void* from, size_t size_bytes);
+  void next_slot();
+
+  cudaStream_t stream_;
+  std::unique_ptr<DeviceMemory> host_;
+  std::unique_ptr<DeviceMemory> gpu_;
+  std::array<cudaEvent_t, kSlots> copied_{};  // the last copy out of a slot
+  size_t slot_ = 0;
+  size_t used_bytes_ = 0;
+};
+
+}  // namespace nightsweep::cuda

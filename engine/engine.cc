@@ -80,6 +80,7 @@ class BatchingEngine final : public Engine {
     demand.context_tokens = context_tokens_;
     demand.max_sequences = options.max_sequences;
     demand.max_rows = options.max_rows;
+    demand.most_resident_bytes = options.most_resident_bytes;
     make_plan(demand, options);
 
     model_ = Model::make(
@@ -251,7 +252,9 @@ class BatchingEngine final : public Engine {
     StreamOptions stream{
         .resident_bytes = all_resident ? packed_bytes(weights, *device_) : plan_.resident_bytes,
         .ring_bytes = all_resident ? 0 : std::max(plan_.ring_bytes, min_ring_bytes(weights)),
+        .host_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget(),
         .disk_rate = options.disk_rate,
+        .link_rate = options.link_rate,
         .source = options.source};
     stream_ = WeightStream::open(*gguf_, weights, *device_, stream);
   }

@@ -30,6 +30,9 @@ struct EngineOptions {
   uint32_t context_tokens = 0;  // 0: the model's own
   KvType kv_type = KvType::f16;
   double disk_rate = 0;
+  double link_rate = 0;
+  // Of weights, on a device with memory of its own: what is beyond it streams, even if it fits.
+  uint64_t most_resident_bytes = UINT64_MAX;
   std::string source = "auto";
   uint32_t max_rows = 0;         // rows of a step; 0: a default. Changes no bit
   bool verify_numerics = false;  // NaN and infinity end a sequence and name the layer; costs time

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -20,6 +21,10 @@ constexpr uint32_t kMostSequencesOnADevice = 256;
 constexpr uint32_t kRowsOnADevice = 512;
 // A group of most models is one slice: kernels are short, so more slices are more gaps.
 constexpr uint64_t kDeviceSliceBytes = 256 * kMiB;
+// Streamed ones are smaller, so that the ring holds several: matrices of some thousand rows.
+constexpr uint64_t kStreamedSliceBytes = 64 * kMiB;
+// With fewer sequences than these, weights that stream serve more tokens than ones that stay.
+constexpr uint32_t kFewSequencesOnADevice = 16;
 constexpr uint32_t kTypicalTokens = 512;  // prompt and answer of one request
 constexpr uint32_t kLeastTokens = 256;    // below it nothing useful can run
 
@@ -109,14 +114,16 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
   return plan;
 }
 
-MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& config) {
+namespace {
+
+// Everything resident; none when it does not fit with room for a fair number of sequences.
+std::optional<MemoryPlan> plan_resident(const MemoryDemand& demand, const ModelConfig& config) {
   MemoryPlan plan;
   plan.max_slice_bytes = kDeviceSliceBytes;
   plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
   plan.resident_bytes = demand.weight_bytes;
   plan.embedding_resident = true;
   const uint64_t weights = demand.weight_bytes + demand.embedding_bytes + demand.small_tensor_bytes;
-  const uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
   const uint64_t typical = pages_for(std::min(demand.context_tokens, kTypicalTokens));
 
   // Fewer rows cost little; fewer sequences cost tokens a second, so they come last.
@@ -126,30 +133,75 @@ MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& con
     plan.scratch_bytes =
         Model::scratch_bytes(config, plan.limits) + demand.reserve_bytes(plan.limits);
     const uint64_t fixed = weights + plan.scratch_bytes;
+    if (fixed + plan.max_sequences * typical * demand.kv_page_bytes <= demand.budget_bytes) {
+      const uint64_t whole_kv = plan.max_sequences * pages_for(demand.context_tokens);
+      plan.n_kv_pages = static_cast<uint32_t>(
+          std::min(whole_kv, (demand.budget_bytes - fixed) / demand.kv_page_bytes));
+      return plan;
+    }
+    if (demand.max_rows == 0 && rows > 64) {
+      rows /= 2;
+    } else if (demand.max_sequences == 0 && plan.max_sequences > kFewSequencesOnADevice) {
+      plan.max_sequences /= 2;
+    } else {
+      return std::nullopt;
+    }
+  }
+}
+
+// Some weights stream. A byte saves a byte of traffic whether it holds weights or KV, and each
+// more sequence shares the traffic of a sweep: as many as fit, and weights in what is left.
+MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) {
+  MemoryPlan plan;
+  plan.max_slice_bytes = kStreamedSliceBytes;
+  plan.ring_bytes = std::clamp(demand.budget_bytes / 16, 3 * kStreamedSliceBytes, 1024 * kMiB);
+  const uint64_t typical = pages_for(std::min(demand.context_tokens, kTypicalTokens));
+  const uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
+
+  uint32_t rows = kRowsOnADevice;
+  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
+  for (;;) {
+    plan.limits = limits_for(demand, plan.max_sequences, rows);
+    // A slice is repacked into a scratch of its own; rows of the embedding come from the file.
+    plan.scratch_bytes = Model::scratch_bytes(config, plan.limits) +
+                         demand.reserve_bytes(plan.limits) + kStreamedSliceBytes * 17 / 16 +
+                         plan.limits.max_rows * demand.embedding_row_bytes;
+    const uint64_t fixed = plan.scratch_bytes + demand.small_tensor_bytes + plan.ring_bytes;
     const uint64_t wanted = fixed + plan.max_sequences * typical * demand.kv_page_bytes;
     const uint64_t needed = fixed + least * demand.kv_page_bytes;
     if (wanted <= demand.budget_bytes) break;
-    if (demand.max_rows == 0 && rows > 64) {
+    if (demand.max_sequences == 0 && plan.max_sequences > 1) {
+      plan.max_sequences =
+          plan.max_sequences > 16 ? plan.max_sequences - 16 : plan.max_sequences / 2;
+    } else if (demand.max_rows == 0 && rows > 64) {
       rows /= 2;
-    } else if (demand.max_sequences == 0 && plan.max_sequences > 1) {
-      plan.max_sequences /= 2;
     } else if (needed <= demand.budget_bytes) {
       break;
     } else {
       fail(
           ErrorKind::device,
-          "the GPU has {} for this model and {} are needed: {} weights, {} scratch, {} KV for {} "
-          "tokens. Weights that do not fit cannot be streamed to the GPU in this version: choose a "
-          "smaller model or quantisation, lower --batch, raise --vram, or use --device cpu",
-          size_text(demand.budget_bytes), size_text(needed), size_text(weights),
-          size_text(plan.scratch_bytes), size_text(least * demand.kv_page_bytes),
+          "--vram {} is too small for this model, even when all weights stream: {} are needed ({} "
+          "scratch, {} ring, {} KV for {} tokens); raise --vram, or lower --batch or --kv",
+          size_text(demand.budget_bytes), size_text(needed), size_text(plan.scratch_bytes),
+          size_text(plan.ring_bytes), size_text(least * demand.kv_page_bytes),
           std::min(demand.context_tokens, kLeastTokens));
     }
   }
-  const uint64_t left = demand.budget_bytes - weights - plan.scratch_bytes;
-  const uint64_t whole_kv = plan.max_sequences * pages_for(demand.context_tokens);
-  plan.n_kv_pages = static_cast<uint32_t>(std::min(whole_kv, left / demand.kv_page_bytes));
+  uint64_t left =
+      demand.budget_bytes - plan.scratch_bytes - demand.small_tensor_bytes - plan.ring_bytes;
+  const uint64_t pages = std::min(plan.max_sequences * typical, left / demand.kv_page_bytes);
+  plan.n_kv_pages = static_cast<uint32_t>(pages);
+  left -= pages * demand.kv_page_bytes;
+  plan.resident_bytes = std::min({left, demand.weight_bytes, demand.most_resident_bytes});
   return plan;
+}
+
+}  // namespace
+
+MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& config) {
+  if (demand.most_resident_bytes < demand.weight_bytes) return plan_streamed(demand, config);
+  if (auto plan = plan_resident(demand, config)) return *plan;
+  return plan_streamed(demand, config);
 }
 
 uint64_t default_vram_budget(uint64_t free_bytes) {

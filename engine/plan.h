@@ -17,8 +17,9 @@ struct MemoryDemand {
   uint64_t small_tensor_bytes = 0;  // norms and biases, always resident
   uint64_t kv_page_bytes = 0;       // one page of all layers
   uint32_t context_tokens = 0;
-  uint32_t max_sequences = 0;  // asked for; 0: choose
-  uint32_t max_rows = 0;       // asked for; 0: choose
+  uint64_t most_resident_bytes = UINT64_MAX;  // of weights, on a device with memory of its own
+  uint32_t max_sequences = 0;                 // asked for; 0: choose
+  uint32_t max_rows = 0;                      // asked for; 0: choose
   // What the device reserves for steps of these limits, where it has memory of its own.
   std::function<uint64_t(const StepLimits&)> reserve_bytes;
 };
@@ -39,9 +40,9 @@ struct MemoryPlan {
 // Throws Error(device) that names the smallest budget that would do.
 MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config);
 
-// The same for a device with memory of its own, where everything is resident: weights, embedding,
-// KV, scratch. Slices are whole groups, steps are wide. Throws Error(device) that says what is
-// needed and what there is.
+// The same for a device with memory of its own. What fits with room for a fair number of sequences
+// is resident, with the embedding, and slices are whole groups; else slices are smaller and those
+// for which no room is left stream. Steps are wide. Throws Error(device) that says what is needed.
 MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& config);
 
 // Free memory of the device less a margin for the driver and everybody else.

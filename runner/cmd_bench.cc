@@ -19,7 +19,10 @@ struct SweepFigures {
   double decode_sweep_s = 0;  // mean
   uint64_t streamed_bytes = 0;
   double disk_share = 0;
-  double disk_rate = 0;   // bytes a second, measured at the start
+  double disk_rate = 0;  // bytes a second, measured at the start
+  uint64_t copied_bytes = 0;
+  double link_share = 0;
+  double link_rate = 0;
   double wait_share = 0;  // of all sweeps' time: computing stood still for want of weights
 };
 
@@ -58,6 +61,7 @@ SweepFigures measure(Engine* engine, uint32_t n_sequences, uint32_t n_prompt, ui
     request.ignore_eos = true;
     engine->submit(std::move(request));
   }
+  const EngineStats before = engine->stats();
   SweepFigures figures{.n_sequences = n_sequences};
   uint64_t prefill_rows = 0;
   uint64_t decode_rows = 0;
@@ -89,9 +93,16 @@ SweepFigures measure(Engine* engine, uint32_t n_sequences, uint32_t n_prompt, ui
   if (decode_s > 0) figures.decode_tokens_per_s = static_cast<double>(decode_rows) / decode_s;
   if (decode_sweeps > 0) figures.decode_sweep_s = decode_s / static_cast<double>(decode_sweeps);
   EngineStats stats = engine->stats();
+  stats.stream.streamed_bytes -= before.stream.streamed_bytes;
+  stats.stream.copied_bytes -= before.stream.copied_bytes;
+  stats.stream.wait_s -= before.stream.wait_s;
+  stats.step_s -= before.step_s;
   figures.streamed_bytes = stats.stream.streamed_bytes;
   figures.disk_share = disk_share(stats);
   figures.disk_rate = stats.stream.measured_disk_rate;
+  figures.copied_bytes = stats.stream.copied_bytes;
+  figures.link_share = link_share(stats);
+  figures.link_rate = stats.stream.measured_link_rate;
   if (stats.step_s > 0) figures.wait_share = stats.stream.wait_s / stats.step_s;
   return figures;
 }
@@ -106,17 +117,24 @@ std::string figures_text(const SweepFigures& figures, bool json) {
     object.set("streamed_bytes", figures.streamed_bytes);
     object.set("disk_share", figures.disk_share);
     object.set("disk_rate", figures.disk_rate);
+    object.set("copied_bytes", figures.copied_bytes);
+    object.set("link_share", figures.link_share);
+    object.set("link_rate", figures.link_rate);
     object.set("wait_share", figures.wait_share);
     return object.dump() + "\n";
   }
   std::string text = format(
       "{:4} sequences: prefill {:8.1f}  decode {:8.1f} tokens/s", figures.n_sequences,
       figures.prefill_tokens_per_s, figures.decode_tokens_per_s);
+  if (figures.copied_bytes > 0) {
+    text += format(
+        "  link {} ({:.0f}% of {})", size_text(figures.copied_bytes), 100 * figures.link_share,
+        rate_text(figures.link_rate));
+  }
   if (figures.streamed_bytes > 0) {
     text += format(
-        "  streamed {} ({:.0f}% of the disk's {}/s), waited {:.0f}%",
-        size_text(figures.streamed_bytes), 100 * figures.disk_share,
-        size_text(static_cast<uint64_t>(figures.disk_rate)), 100 * figures.wait_share);
+        "  disk {} ({:.0f}% of {}), waited {:.0f}%", size_text(figures.streamed_bytes),
+        100 * figures.disk_share, rate_text(figures.disk_rate), 100 * figures.wait_share);
   }
   return text + "\n";
 }

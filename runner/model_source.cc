@@ -130,14 +130,13 @@ std::string device_name(const CommonOptions& options) {
 
 std::unique_ptr<Device> open_device(const CommonOptions& options) {
   DeviceChoice choice = choose_device(options);
-  if (options.link_rate != 0) log_warning("--link-rate has no effect: no weights cross the link");
   std::unique_ptr<Device> device;
   if (choice.cuda) {
-    if (options.ram_bytes != 0) log_warning("--ram has no effect on a GPU (--vram has)");
     if (options.n_threads != 0) log_warning("--threads has no effect on a GPU");
     device = make_cuda_device({.index = *choice.cuda});
   } else {
     if (options.vram_bytes != 0) log_warning("--vram has no effect on device cpu");
+    if (options.link_rate != 0) log_warning("--link-rate has no effect on device cpu");
     device = make_cpu_device(
         {.math = options.math, .n_threads = options.n_threads, .instruction_set = {}});
   }
@@ -177,6 +176,7 @@ EngineOptions engine_options_of(const CommonOptions& options) {
   engine.kv_type = options.kv_type;
   engine.disk_rate = options.disk_rate;
   engine.verify_numerics = options.verify_numerics;
+  engine.link_rate = options.link_rate;
   return engine;
 }
 
@@ -184,6 +184,12 @@ std::unique_ptr<Engine> open_engine(
     std::shared_ptr<const GgufModel> gguf,
     const CommonOptions& options) {
   return Engine::open(std::move(gguf), open_device(options), engine_options_of(options));
+}
+
+double link_share(const EngineStats& stats) {
+  if (stats.stream.measured_link_rate <= 0 || stats.step_s <= 0) return 0;
+  return static_cast<double>(stats.stream.copied_bytes) / stats.step_s /
+         stats.stream.measured_link_rate;
 }
 
 double disk_share(const EngineStats& stats) {
@@ -197,6 +203,13 @@ std::string stream_text(const EngineStats& stats) {
   std::string text = format(
       "{} of weights, {} resident", size_text(stats.weight_bytes),
       size_text(stats.stream.resident_bytes));
+  if (stats.stream.copied_bytes > 0 && stats.step_s > 0) {
+    text += format(
+        ", {} kept in RAM, {} over the link at {}, {:.0f}% of its {}",
+        size_text(stats.stream.host_bytes), size_text(stats.stream.copied_bytes),
+        rate_text(static_cast<double>(stats.stream.copied_bytes) / stats.step_s),
+        100 * link_share(stats), rate_text(stats.stream.measured_link_rate));
+  }
   if (stats.stream.streamed_bytes == 0) return text + ", nothing streamed";
   double rate =
       stats.step_s > 0 ? static_cast<double>(stats.stream.streamed_bytes) / stats.step_s : 0;

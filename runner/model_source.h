@@ -75,5 +75,7 @@ EngineOptions engine_options_of(const CommonOptions& options);
 std::string stream_text(const EngineStats& stats);
 // Bytes a second through the ring over the disk's measured rate; 0 where nothing was streamed.
 double disk_share(const EngineStats& stats);
+// The same of the link into the memory of a GPU.
+double link_share(const EngineStats& stats);
 
 }  // namespace nightsweep

@@ -133,5 +133,70 @@ TEST(MemoryPlan, a_budget_too_small_names_the_one_that_would_do) {
   }
 }
 
+// What a GPU reserves for its operators, in the same order of size as the real one.
+MemoryDemand demand_on_a_gpu(uint64_t budget_bytes) {
+  MemoryDemand demand = demand_of(budget_bytes);
+  demand.reserve_bytes = [](const StepLimits& limits) {
+    return 64 * kMiB + uint64_t{limits.max_rows} * 14336 * 4;
+  };
+  return demand;
+}
+
+TEST(DeviceMemoryPlan, never_promises_more_than_the_budget) {
+  bool has_streamed = false;
+  bool has_stayed = false;
+  for (uint64_t budget = 500 * kMiB; budget < 80 * kGiB; budget = budget * 9 / 8) {
+    for (uint32_t sequences : {0U, 1U, 16U, 64U, 256U}) {
+      MemoryDemand demand = demand_on_a_gpu(budget);
+      demand.max_sequences = sequences;
+      try {
+        MemoryPlan plan = plan_device_memory(demand, llama_8b());
+        EXPECT_LE(total(plan, demand), budget) << budget << " " << sequences;
+        EXPECT_GT(plan.n_kv_pages, 0U);
+        EXPECT_GE(plan.limits.max_rows, plan.max_sequences);
+        if (sequences > 0) {
+          EXPECT_EQ(plan.max_sequences, sequences);
+        }
+        (plan.ring_bytes > 0 ? has_streamed : has_stayed) = true;
+        if (plan.ring_bytes > 0) {
+          EXPECT_GE(plan.ring_bytes, 3 * plan.max_slice_bytes);
+        } else {
+          EXPECT_EQ(plan.resident_bytes, demand.weight_bytes);
+        }
+      } catch (const Error& too_small) {
+        EXPECT_EQ(too_small.kind(), ErrorKind::device);
+        EXPECT_NE(std::string(too_small.what()).find("--vram"), std::string::npos);
+        EXPECT_LT(budget, 2 * kGiB);
+      }
+    }
+  }
+  EXPECT_TRUE(has_streamed && has_stayed);
+}
+
+TEST(DeviceMemoryPlan, what_fits_with_room_for_sequences_stays) {
+  const MemoryPlan plan = plan_device_memory(demand_on_a_gpu(24 * kGiB), llama_8b());
+  EXPECT_EQ(plan.ring_bytes, 0U);
+  EXPECT_TRUE(plan.embedding_resident);
+  EXPECT_GE(plan.max_sequences, 128U);
+}
+
+TEST(DeviceMemoryPlan, weights_that_would_fit_stream_when_told) {
+  MemoryDemand demand = demand_on_a_gpu(24 * kGiB);
+  demand.most_resident_bytes = kGiB;
+  const MemoryPlan plan = plan_device_memory(demand, llama_8b());
+  EXPECT_EQ(plan.resident_bytes, kGiB);
+  EXPECT_GT(plan.ring_bytes, 0U);
+}
+
+TEST(DeviceMemoryPlan, weights_get_what_the_sequences_leave) {
+  MemoryDemand demand = demand_on_a_gpu(4 * kGiB);
+  demand.max_sequences = 8;
+  const MemoryPlan few = plan_device_memory(demand, llama_8b());
+  demand.max_sequences = 24;
+  const MemoryPlan many = plan_device_memory(demand, llama_8b());
+  EXPECT_GT(few.resident_bytes, many.resident_bytes);
+  EXPECT_GT(many.n_kv_pages, few.n_kv_pages);
+}
+
 }  // namespace
 }  // namespace nightsweep

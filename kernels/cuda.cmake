@@ -14,7 +14,7 @@ if(NIGHTSWEEP_CUDA STREQUAL "OFF")
   return()
 endif()
 
-find_program(NIGHTSWEEP_NVCC nvcc HINTS $ENV{CUDACXX} $ENV{CUDA_PATH}/bin PATHS /usr/local/cuda/bin)
+find_program(NIGHTSWEEP_NVCC NAMES $ENV{CUDACXX} nvcc HINTS $ENV{CUDA_PATH}/bin PATHS /usr/local/cuda/bin)
 if(NOT NIGHTSWEEP_NVCC)
   if(NIGHTSWEEP_CUDA STREQUAL "ON")
     message(FATAL_ERROR "CUDA: NIGHTSWEEP_CUDA is ON and there is no nvcc (install the CUDA Toolkit, or set CUDACXX)")

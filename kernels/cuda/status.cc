@@ -69,7 +69,7 @@ void fail_status(cudaError_t status, std::string_view what) {
 }
 
 bool can_start_early() {
-  thread_local const bool can = [] {
+  thread_local const bool kCan = [] {
     int device = 0;
     int major = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
@@ -78,7 +78,7 @@ bool can_start_early() {
         "cudaDevAttrComputeCapabilityMajor");
     return major >= 9;
   }();
-  return can;
+  return kCan;
 }
 
 void fail_internal(std::string_view what) {

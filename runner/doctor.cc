@@ -158,7 +158,6 @@ class Examination {
   }
 
   void device() {
-    check_device(options_);
     std::unique_ptr<Device> device = open_device(options_);
     self_test(*device);
     add(Level::ok, format("{}: self-test passed", device->description()));

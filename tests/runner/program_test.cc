@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "kernels/device.h"
 
 namespace nightsweep {
 namespace {

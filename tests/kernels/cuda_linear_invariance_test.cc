@@ -25,7 +25,7 @@ gather(const std::vector<float>& x, const std::vector<uint32_t>& rows, uint32_t 
   return result;
 }
 
-TEST_F(CudaLinear, ARowHasTheSameBitsInAnyCompany) {
+TEST_F(CudaLinear, a_row_has_the_same_bits_in_any_company) {
   Random random(5);
   for (const QuantType type : all_types()) {
     const bool is_block = quant_traits(type).block_elems == 256;
@@ -45,7 +45,7 @@ TEST_F(CudaLinear, ARowHasTheSameBitsInAnyCompany) {
 }
 
 // Every tile of every kernel, those for other numbers of rows and other GPUs too.
-TEST_F(CudaLinear, AllTilesGiveTheSameBits) {
+TEST_F(CudaLinear, all_tiles_give_the_same_bits) {
   Random random(14);
   constexpr uint32_t kShapes = 9;
   constexpr uint32_t kCapacity[kShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512};
@@ -74,7 +74,7 @@ TEST_F(CudaLinear, AllTilesGiveTheSameBits) {
 }
 
 // Enough outputs that a block does all splits itself at many rows, and not at few.
-TEST_F(CudaLinear, BitsDoNotDependOnHowSplitsAreShared) {
+TEST_F(CudaLinear, bits_do_not_depend_on_how_splits_are_shared) {
   Random random(6);
   for (const QuantType type : {QuantType::q4_k, QuantType::q8_0}) {
     const uint32_t n_cols = 1024;
@@ -91,7 +91,7 @@ TEST_F(CudaLinear, BitsDoNotDependOnHowSplitsAreShared) {
   }
 }
 
-TEST_F(CudaLinear, SlicesAndPartsChangeNoBit) {
+TEST_F(CudaLinear, slices_and_parts_change_no_bit) {
   Random random(7);
   for (const QuantType type : all_types()) {
     const Matrix matrix = random_matrix(type, 200, 768, random);
@@ -116,7 +116,7 @@ TEST_F(CudaLinear, SlicesAndPartsChangeNoBit) {
 }
 
 // What the tests above would catch: the sum cut elsewhere from 9 rows on.
-TEST_F(CudaLinear, AControlThatSplitsByRowCountIsCaught) {
+TEST_F(CudaLinear, a_control_that_splits_by_row_count_is_caught) {
   Random random(8);
   const uint32_t n_rows = 64;
   const uint32_t n_cols = 1024;

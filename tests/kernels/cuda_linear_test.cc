@@ -85,7 +85,7 @@ double relative_error(const std::vector<double>& expected, const std::vector<flo
   return std::sqrt(error / size);
 }
 
-TEST_F(CudaLinear, PackedWeightsTakeTheBytesOfTheFile) {
+TEST_F(CudaLinear, packed_weights_take_the_bytes_of_the_file) {
   for (const QuantType type : all_types()) {
     for (const uint32_t n_cols : {2048U, 8192U, 28672U}) {
       const auto file = static_cast<double>(quant_bytes(type, size_t{n_cols} * 4096));
@@ -96,7 +96,7 @@ TEST_F(CudaLinear, PackedWeightsTakeTheBytesOfTheFile) {
   }
 }
 
-TEST_F(CudaLinear, EmbeddingGivesTheBitsOfTheReferenceDecoder) {
+TEST_F(CudaLinear, embedding_gives_the_bits_of_the_reference_decoder) {
   Random random(1);
   for (const QuantType type : all_types()) {
     for (const uint32_t n_cols : awkward_columns(type)) {
@@ -121,7 +121,7 @@ TEST_F(CudaLinear, EmbeddingGivesTheBitsOfTheReferenceDecoder) {
   }
 }
 
-TEST_F(CudaLinear, AgreesWithDoubleAtAwkwardSizes) {
+TEST_F(CudaLinear, agrees_with_double_at_awkward_sizes) {
   Random random(2);
   for (const QuantType type : all_types()) {
     for (const uint32_t n_cols : awkward_columns(type)) {
@@ -143,7 +143,7 @@ TEST_F(CudaLinear, AgreesWithDoubleAtAwkwardSizes) {
   }
 }
 
-TEST_F(CudaLinear, ErrorsAreThoseOfRoundingToHalf) {
+TEST_F(CudaLinear, errors_are_those_of_rounding_to_half) {
   Random random(3);
   for (const QuantType type : all_types()) {
     const Matrix matrix = random_matrix(type, 128, 2048, random);
@@ -155,7 +155,7 @@ TEST_F(CudaLinear, ErrorsAreThoseOfRoundingToHalf) {
   }
 }
 
-TEST_F(CudaLinear, BiasSumsAndPlacesOfTheParts) {
+TEST_F(CudaLinear, bias_sums_and_places_of_the_parts) {
   Random random(4);
   const Matrix first = random_matrix(QuantType::q4_k, 40, 512, random);
   const Matrix second = random_matrix(QuantType::q6_k, 19, 512, random);
@@ -191,7 +191,7 @@ TEST_F(CudaLinear, BiasSumsAndPlacesOfTheParts) {
   }
 }
 
-TEST_F(CudaLinear, AnOutlierCostsTheOthersNothing) {
+TEST_F(CudaLinear, an_outlier_costs_the_others_nothing) {
   Random random(9);
   const uint32_t n_cols = 2048;
   for (const QuantType type : {QuantType::q4_k, QuantType::q6_k, QuantType::q8_0}) {
@@ -218,7 +218,7 @@ TEST_F(CudaLinear, AnOutlierCostsTheOthersNothing) {
   EXPECT_LT(error, 4.5e-4);
 }
 
-TEST_F(CudaLinear, ZerosExtremesAndWhatIsNoNumber) {
+TEST_F(CudaLinear, zeros_extremes_and_what_is_no_number) {
   Random random(10);
   for (const QuantType type : {QuantType::q8_0, QuantType::q4_k, QuantType::f16}) {
     const Matrix matrix = random_matrix(type, 16, 256, random);
@@ -242,7 +242,7 @@ TEST_F(CudaLinear, ZerosExtremesAndWhatIsNoNumber) {
 }
 
 // Rows of W whose scales differ by 10^8 keep their accuracy, and so does a matrix of tiny values.
-TEST_F(CudaLinear, ScalesOfAnySizeKeepTheirAccuracy) {
+TEST_F(CudaLinear, scales_of_any_size_keep_their_accuracy) {
   Random random(11);
   const uint32_t n_cols = 512;
   for (const QuantType type : {QuantType::q8_0, QuantType::q5_1, QuantType::f32, QuantType::bf16}) {
@@ -280,7 +280,7 @@ TEST_F(CudaLinear, ScalesOfAnySizeKeepTheirAccuracy) {
   }
 }
 
-TEST_F(CudaLinear, ExactRoundsOnlyAsFloatDoes) {
+TEST_F(CudaLinear, exact_rounds_only_as_float_does) {
   Random random(12);
   for (const QuantType type : all_types()) {
     for (const uint32_t n_cols : awkward_columns(type)) {
@@ -320,7 +320,7 @@ void expect_same_words(const Buffer& a, const Buffer& b) {
                                  << *at << " and " << *other;
 }
 
-TEST_F(CudaLinear, NormAndGateBeforeTheProductHaveTheBitsOfTheirParts) {
+TEST_F(CudaLinear, norm_and_gate_before_the_product_have_the_bits_of_their_parts) {
   Random random(13);
   for (const uint32_t n_cols : {33U, 576U, 8192U, 28672U}) {
     const uint32_t rows = 3;

@@ -27,7 +27,7 @@ class DeviceStream final : public WeightStream {
       Device& device,
       const StreamOptions& options,
       const FileReaderFactory& open_reader)
-      : plan_(plan),
+      : WeightStream(plan),
         device_(device),
         resident_(plan, device, options.resident_bytes),
         place_(plan.slices.size()) {
@@ -66,18 +66,6 @@ class DeviceStream final : public WeightStream {
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;
 
-  Lease acquire(uint32_t slice) override {
-    if (slice != next_slice_) {
-      fail(ErrorKind::internal, "slice {} acquired, expected {}", slice, next_slice_);
-    }
-    if (!resident_.holds(slice)) repack(slice);
-    if (++next_slice_ == plan_.slices.size()) {
-      next_slice_ = 0;
-      ++sweeps_;
-    }
-    return {this, slice};
-  }
-
   StreamStats stats() const override {
     StreamStats stats;
     stats.resident_bytes = resident_.size_bytes();
@@ -97,6 +85,9 @@ class DeviceStream final : public WeightStream {
   }
 
  protected:
+  void fetch(uint32_t slice) override {
+    if (!resident_.holds(slice)) repack(slice);
+  }
   const std::vector<MatrixView>& matrices(uint32_t slice) const override {
     return resident_.holds(slice) ? resident_.matrices(slice) : repacked_;
   }
@@ -154,14 +145,11 @@ class DeviceStream final : public WeightStream {
     return 4.0 * (kLinkProbes - 1) * static_cast<double>(size_bytes) / seconds;
   }
 
-  const WeightPlan& plan_;
   Device& device_;
   ResidentSlices resident_;
   std::vector<const WeightSlice*> streamed_;  // in the order of a sweep
   std::vector<uint32_t> place_;               // of a slice of the plan in streamed_
   std::vector<MatrixView> repacked_;          // the last one acquired
-  uint32_t next_slice_ = 0;
-  uint64_t sweeps_ = 0;
   double measured_link_rate_ = 0;
 
   std::unique_ptr<DeviceMemory> scratch_;

@@ -6,7 +6,8 @@
 //
 // What streams crosses the link as it is in the file. An operator that repacks it into a scratch of
 // one slice is queued when a slice is acquired; then its ring bytes are free. The scratch is
-// written and read by operators alone, in their order.
+// written and read by operators alone, in their order; so one lease at a time shows streamed
+// weights.
 #pragma once
 
 #include <memory>

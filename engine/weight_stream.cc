@@ -27,10 +27,10 @@ class CpuWeightStream final : public WeightStream {
       const StreamOptions& options,
       const FileReaderFactory& open_reader);
 
-  Lease acquire(uint32_t slice) override;
   StreamStats stats() const override;
 
  protected:
+  void fetch(uint32_t slice) override;
   const std::vector<MatrixView>& matrices(uint32_t slice) const override {
     return resident_.holds(slice) ? resident_.matrices(slice) : leased_[slice];
   }
@@ -41,14 +41,11 @@ class CpuWeightStream final : public WeightStream {
  private:
   void check_ring(uint64_t ring_bytes) const;
 
-  const WeightPlan& plan_;
   const double disk_rate_;
   ResidentSlices resident_;
   std::vector<const WeightSlice*> streamed_;     // in the order of a sweep
   std::vector<uint32_t> place_;                  // of a slice of the plan in streamed_
   std::vector<std::vector<MatrixView>> leased_;  // by slice of the plan
-  uint32_t next_slice_ = 0;
-  uint64_t sweeps_ = 0;
   double measured_disk_rate_ = 0;
 
   std::unique_ptr<DeviceMemory> ring_memory_;
@@ -63,7 +60,7 @@ CpuWeightStream::CpuWeightStream(
     Device& device,
     const StreamOptions& options,
     const FileReaderFactory& open_reader)
-    : plan_(plan),
+    : WeightStream(plan),
       disk_rate_(options.disk_rate),
       resident_(plan, device, options.resident_bytes),
       place_(plan.slices.size()),
@@ -104,22 +101,13 @@ void CpuWeightStream::check_ring(uint64_t ring_bytes) const {
       size_text(ring_bytes), size_text(least_bytes));
 }
 
-WeightStream::Lease CpuWeightStream::acquire(uint32_t slice) {
-  if (slice != next_slice_) {
-    fail(ErrorKind::internal, "slice {} acquired, expected {}", slice, next_slice_);
-  }
-  if (!resident_.holds(slice)) {
-    const std::vector<std::byte*>& data = loader_->acquire(place_[slice]);
-    const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
-    leased_[slice].clear();
-    for (size_t e = 0; e < extents.size(); ++e)
-      leased_[slice].push_back(view_of(extents[e], data[e]));
-  }
-  if (++next_slice_ == plan_.slices.size()) {
-    next_slice_ = 0;
-    ++sweeps_;
-  }
-  return {this, slice};
+void CpuWeightStream::fetch(uint32_t slice) {
+  if (resident_.holds(slice)) return;
+  const std::vector<std::byte*>& data = loader_->acquire(place_[slice]);
+  const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
+  leased_[slice].clear();
+  for (size_t e = 0; e < extents.size(); ++e)
+    leased_[slice].push_back(view_of(extents[e], data[e]));
 }
 
 StreamStats CpuWeightStream::stats() const {
@@ -151,6 +139,18 @@ uint64_t min_ring_bytes(const WeightPlan& plan) {
   for (const WeightSlice& slice : plan.slices)
     largest = std::max(largest, ring_bytes_of(slice));
   return 2 * largest;
+}
+
+WeightStream::Lease WeightStream::acquire(uint32_t slice) {
+  if (slice != next_slice_) {
+    fail(ErrorKind::internal, "slice {} acquired, expected {}", slice, next_slice_);
+  }
+  fetch(slice);
+  if (++next_slice_ == plan_.slices.size()) {
+    next_slice_ = 0;
+    ++sweeps_;
+  }
+  return {this, slice};
 }
 
 WeightStream::Lease::~Lease() {

@@ -89,13 +89,22 @@ class WeightStream {
   virtual ~WeightStream() = default;
 
   // REQUIRES: slices are acquired in the order 0, 1, ..., n-1, 0, 1, ...
-  virtual Lease acquire(uint32_t slice) = 0;
+  Lease acquire(uint32_t slice);
   // Called by the thread that acquires.
   virtual StreamStats stats() const = 0;
 
  protected:
+  explicit WeightStream(const WeightPlan& plan) : plan_(plan) {}
+  // Makes the matrices of the slice whose turn it is readable.
+  virtual void fetch(uint32_t slice) = 0;
   virtual const std::vector<MatrixView>& matrices(uint32_t slice) const = 0;
   virtual void release(uint32_t slice) = 0;
+
+  const WeightPlan& plan_;
+  uint64_t sweeps_ = 0;  // whole ones
+
+ private:
+  uint32_t next_slice_ = 0;
 };
 
 }  // namespace nightsweep

@@ -39,7 +39,7 @@ OwnerOptions owner_options(const CommonOptions& options) {
   owner.stop_file = options.worker.stop_file.empty() ? queue_path_of(options) + ".stop"
                                                      : options.worker.stop_file;
   owner.yields_to_battery = options.worker.yield_battery;
-  owner.yields_to_gpu_users = options.worker.yield_gpu && options.device.starts_with("cuda");
+  owner.yields_to_gpu_users = options.worker.yield_gpu && choose_device(options).cuda.has_value();
   return owner;
 }
 

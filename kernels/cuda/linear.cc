@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/linear_kernels.h"
+#include "kernels/cuda/status.h"
 
 namespace nightsweep::cuda {
 namespace {
@@ -19,11 +20,10 @@ uint32_t divide_up(uint32_t a, uint32_t b) {
   return (a + b - 1) / b;
 }
 
+// The text is made only when it is needed: launches are frequent.
 void check(cudaError_t status, const char* doing, QuantType type) {
   if (status == cudaSuccess) return;
-  fail(
-      ErrorKind::device, "CUDA: {} of {} failed: {} ({})", doing, quant_traits(type).name,
-      cudaGetErrorString(status), cudaGetErrorName(status));
+  fail_status(status, format("{} of {}", doing, quant_traits(type).name));
 }
 
 constexpr std::array kTypes = {QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,
@@ -93,9 +93,7 @@ void run_input(InputKind kind, InputArgs args, const PreparedInput* input, cudaS
   launch_input(kind, args, stream);
   const cudaError_t status = cudaGetLastError();
   if (status != cudaSuccess) {
-    fail(
-        ErrorKind::device, "CUDA: preparing {} rows of {} values failed: {} ({})", args.rows,
-        args.n_cols, cudaGetErrorString(status), cudaGetErrorName(status));
+    fail_status(status, format("preparing {} rows of {} values", args.rows, args.n_cols));
   }
 }
 
@@ -161,11 +159,7 @@ LinearOperator::LinearOperator(const LinearOptions& options) : options_(options)
   get(value, cudaDevAttrMultiProcessorCount);
   get(major, cudaDevAttrComputeCapabilityMajor);
   get(minor, cudaDevAttrComputeCapabilityMinor);
-  if (status != cudaSuccess) {
-    fail(
-        ErrorKind::device, "CUDA: no device for the linear operator: {}",
-        cudaGetErrorString(status));
-  }
+  check(status, "reading the GPU's attributes for the linear operator");
   n_multiprocessors_ = static_cast<uint32_t>(value);
   counter_bytes_ = align(n_multiprocessors_ * kMaxBlocksPerMultiprocessor * sizeof(uint32_t));
   has_wide_ = options.allow_wide && major == 9 && minor == 0 && wide_products_agree();

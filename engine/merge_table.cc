@@ -71,7 +71,7 @@ void MergeTable::merge(Scratch& scratch) const {
 
 void MergeTable::merge_short(Scratch& scratch) const {
   std::vector<Symbol>& symbols = scratch.symbols;
-  std::vector<Merge>& merges = scratch.merges;
+  std::vector<Merge>& merges = scratch.merges_;
   merges.clear();
   for (size_t i = 0; i + 1 < symbols.size(); ++i) {
     merges.push_back(find_merge(symbols[i], symbols[i + 1]));
@@ -104,8 +104,8 @@ void MergeTable::merge_long(Scratch& scratch) const {
 
   std::vector<Symbol>& symbols = scratch.symbols;
   const auto n = static_cast<uint32_t>(symbols.size());
-  std::vector<uint32_t>& next = scratch.next;
-  std::vector<uint32_t>& previous = scratch.previous;
+  std::vector<uint32_t>& next = scratch.next_;
+  std::vector<uint32_t>& previous = scratch.previous_;
   next.resize(n);
   previous.resize(n);
   for (uint32_t i = 0; i < n; ++i) {

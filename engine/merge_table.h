@@ -32,9 +32,9 @@ class MergeTable {
 
    private:
     friend class MergeTable;
-    std::vector<Merge> merges;  // of symbols i and i + 1
-    std::vector<uint32_t> next;
-    std::vector<uint32_t> previous;
+    std::vector<Merge> merges_;  // of symbols i and i + 1
+    std::vector<uint32_t> next_;
+    std::vector<uint32_t> previous_;
   };
 
   MergeTable(size_t n_tokens, size_t n_merges);

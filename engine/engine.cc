@@ -95,7 +95,8 @@ class BatchingEngine final : public Engine {
         *kv_, Scheduler::Limits{
                   .max_sequences = plan_.max_sequences,
                   .step = plan_.limits,
-                  .context_tokens = context_tokens_});
+                  .context_tokens = context_tokens_,
+                  .shares_prefixes = options.shares_prefixes && !options.verify_numerics});
     sampler_ = std::make_unique<Sampler>(config_.n_vocab);
     picks_ = std::make_unique<TokenPicks>(config_.n_vocab);
     if (uint64_t room = kv_tokens(); room < context_tokens_) {
@@ -159,13 +160,7 @@ class BatchingEngine final : public Engine {
           result_of(*sequence, FinishReason::error, too_long_text(*sequence)));
     }
     report.evictions = static_cast<uint32_t>(scheduler_->n_evictions() - evictions_before);
-    if (!chunks.empty()) {
-      float* logits = model_->forward(*stream_, *kv_, step_);
-      report.rows = step_.n_rows();
-      pick_tokens(chunks, logits);
-      take_logits(chunks, logits, report);
-      ++steps_;
-    }
+    if (!chunks.empty()) sweep(chunks, report);
     report.seconds = seconds_between(start, Clock::now());
     decode_tokens_ += report.decode_rows;
     prefill_tokens_ += report.prefill_rows;
@@ -190,6 +185,7 @@ class BatchingEngine final : public Engine {
     stats.steps = steps_;
     stats.decode_tokens = decode_tokens_;
     stats.prefill_tokens = prefill_tokens_;
+    stats.shared_tokens = scheduler_->n_shared_tokens();
     stats.evictions = scheduler_->n_evictions();
     stats.step_s = step_s_;
     return stats;
@@ -259,6 +255,19 @@ class BatchingEngine final : public Engine {
     stream_ = WeightStream::open(*gguf_, weights, *device_, stream);
   }
 
+  void sweep(const std::vector<Chunk>& chunks, StepReport& report) {
+    try {
+      float* logits = model_->forward(*stream_, *kv_, step_);
+      report.rows = step_.n_rows();
+      pick_tokens(chunks, logits);
+      take_logits(chunks, logits, report);
+    } catch (...) {
+      scheduler_->forget_pages();
+      throw;
+    }
+    ++steps_;
+  }
+
   uint64_t kv_tokens() const { return static_cast<uint64_t>(plan_.n_kv_pages) * kKvPageTokens; }
 
   std::string too_long_text(const Sequence& sequence) const {
@@ -317,6 +326,7 @@ class BatchingEngine final : public Engine {
       bool decodes = chunk.n == 1 && chunk.first >= sequence.request.prompt.size();
       (decodes ? report.decode_rows : report.prefill_rows) += chunk.n;
       report.members.push_back(sequence.request.handle);
+      report.member_rows.push_back(chunk.n);
       ++sequence.sweeps;
       sequence.n_cached = chunk.first + chunk.n;
       FinishReason reason = FinishReason::none;
@@ -424,6 +434,7 @@ class BatchingEngine final : public Engine {
       result.prompt_logprobs.push_back({.id = sequence.request.prompt[0], .logprob = 0, .top = {}});
     }
     result.n_prompt_tokens = sequence.request.prompt.size();
+    result.n_shared_tokens = std::min(sequence.n_shared, result.n_prompt_tokens);
     result.n_answer_tokens = sequence.answer.tokens().size();
     result.sweeps = sequence.sweeps;
     Clock::time_point now = Clock::now();

@@ -3,6 +3,7 @@
 // A step packs decode rows first, then chunks of prompts, up to `max_rows`; sequences join and
 // leave at every step. Pages are taken as sequences grow. When they run short the sequence that
 // was admitted last gives its pages up, waits, and is prefilled again later, with the same bits.
+// Equal beginnings of whole pages are prefilled once and their pages shared: no bit depends on it.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,11 @@ struct EngineOptions {
   // Of weights, on a device with memory of its own: what is beyond it streams, even if it fits.
   uint64_t most_resident_bytes = UINT64_MAX;
   std::string source = "auto";
-  uint32_t max_rows = 0;         // rows of a step; 0: a default. Changes no bit
-  bool verify_numerics = false;  // NaN and infinity end a sequence and name the layer; costs time
+  uint32_t max_rows = 0;  // rows of a step; 0: a default. Changes no bit
+  // NaN and infinity end a sequence and name the layer. Costs time: nothing is shared, so that
+  // each finds its own.
+  bool verify_numerics = false;
+  bool shares_prefixes = true;
 };
 
 struct SequenceRequest {
@@ -73,6 +77,7 @@ struct SequenceResult {
   std::vector<AnswerToken> logprobs;  // one a token of the answer, if asked for
   std::vector<AnswerToken> prompt_logprobs;  // one a prompt token, the first without a value
   uint64_t n_prompt_tokens = 0;
+  uint64_t n_shared_tokens = 0;  // of the prompt, computed by another sequence
   uint64_t n_answer_tokens = 0;  // the end-of-generation token included
   double prefill_s = 0;          // from admission to the first token
   double decode_s = 0;           // from there to the end
@@ -86,6 +91,7 @@ struct StepReport {
   uint32_t evictions = 0;
   double seconds = 0;
   std::vector<uint64_t> members;                          // handles that took part
+  std::vector<uint32_t> member_rows;                      // (members) rows of each
   std::vector<std::pair<uint64_t, uint32_t>> new_tokens;  // (handle, token), to checkpoint
   std::vector<SequenceResult> finished;
 };
@@ -101,6 +107,7 @@ struct EngineStats {
   uint64_t steps = 0;
   uint64_t decode_tokens = 0;
   uint64_t prefill_tokens = 0;
+  uint64_t shared_tokens = 0;  // not prefilled: another sequence had the same beginning
   uint64_t evictions = 0;
   double step_s = 0;  // total time in steps
 };

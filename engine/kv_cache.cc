@@ -11,10 +11,11 @@ KvCache::KvCache(Device& device, const KvShape& shape, uint32_t n_layers, uint32
     : shape_(shape),
       n_pages_(n_pages),
       page_bytes_(device.kv_page_bytes(shape)),
-      memory_(device.allocate(page_bytes_ * n_layers * n_pages)) {
-  free_.reserve(n_pages);
-  for (uint32_t page = n_pages; page > 0; --page)
-    free_.push_back(page - 1);
+      memory_(device.allocate(page_bytes_ * n_layers * n_pages)),
+      n_holders_(n_pages),
+      places_(n_pages) {
+  for (uint32_t page = 0; page < n_pages; ++page)
+    places_[page] = free_.insert(free_.end(), page);
 }
 
 KvLayer KvCache::layer(uint32_t index) const {
@@ -26,13 +27,21 @@ KvLayer KvCache::layer(uint32_t index) const {
 
 uint32_t KvCache::take_page() {
   assert(!free_.empty());
-  uint32_t page = free_.back();
-  free_.pop_back();
+  uint32_t page = free_.front();
+  prefixes_.forget(page);
+  add_holder(page);
   return page;
 }
 
+void KvCache::add_holder(uint32_t page) {
+  if (n_holders_[page]++ == 0) free_.erase(places_[page]);
+}
+
 void KvCache::give_back(uint32_t page) {
-  free_.push_back(page);
+  assert(n_holders_[page] > 0);
+  if (--n_holders_[page] > 0) return;
+  // What holds nothing goes first: the page used last is the warmest.
+  places_[page] = free_.insert(prefixes_.has(page) ? free_.end() : free_.begin(), page);
 }
 
 uint64_t
@@ -41,13 +50,18 @@ KvCache::page_bytes_all_layers(const Device& device, const KvShape& shape, uint3
 }
 
 KvPages::KvPages(KvPages&& other) noexcept
-    : cache_(other.cache_), pages_(std::exchange(other.pages_, {})) {}
+    : cache_(other.cache_),
+      pages_(std::exchange(other.pages_, {})),
+      n_known_(std::exchange(other.n_known_, 0)),
+      prefix_(std::exchange(other.prefix_, PrefixIndex::kRoot)) {}
 
 KvPages& KvPages::operator=(KvPages&& other) noexcept {
   if (this != &other) {
     clear();
     cache_ = other.cache_;
     pages_ = std::exchange(other.pages_, {});
+    n_known_ = std::exchange(other.n_known_, 0);
+    prefix_ = std::exchange(other.prefix_, PrefixIndex::kRoot);
   }
   return *this;
 }
@@ -61,11 +75,32 @@ bool KvPages::grow_to(uint64_t n_tokens) {
   return true;
 }
 
+// From the last one on: whoever takes free pages takes the ends of prefixes before their
+// beginnings.
 void KvPages::clear() {
   while (!pages_.empty()) {
     cache_->give_back(pages_.back());
     pages_.pop_back();
   }
+  n_known_ = 0;
+  prefix_ = PrefixIndex::kRoot;
+}
+
+bool KvPages::share_next(const PageTokens& tokens) {
+  assert(n_known_ == pages_.size());
+  auto found = cache_->prefixes().find(key_of_next(tokens));
+  if (!found) return false;
+  cache_->add_holder(found->page);
+  pages_.push_back(found->page);
+  prefix_ = found->node;
+  ++n_known_;
+  return true;
+}
+
+void KvPages::note_next(const PageTokens& tokens) {
+  assert(n_known_ < pages_.size());
+  prefix_ = cache_->prefixes().add(key_of_next(tokens), pages_[n_known_]);
+  ++n_known_;
 }
 
 }  // namespace nightsweep

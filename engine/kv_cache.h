@@ -1,11 +1,17 @@
 // KV pages: fixed pieces of kKvPageTokens positions, given to sequences as they grow.
+//
+// Sequences that begin with the same tokens hold the same pages: whole ones, which nobody writes
+// any more. A page that its last holder has given back is free, and keeps what it holds until it is
+// taken for something else, so that those who come later may still share it.
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "engine/prefix_index.h"
 #include "kernels/device.h"
 
 namespace nightsweep {
@@ -19,9 +25,15 @@ class KvCache {
   uint32_t n_pages() const { return n_pages_; }
   uint32_t n_free() const { return static_cast<uint32_t>(free_.size()); }
   KvLayer layer(uint32_t index) const;
-  // REQUIRES: n_free() > 0.
+  // A page with one holder, whose content is forgotten. Of free pages those go first that hold
+  // nothing of use, then those that have been free for longest. REQUIRES: n_free() > 0.
   uint32_t take_page();
+  void add_holder(uint32_t page);
   void give_back(uint32_t page);
+
+  // What pages hold or, within a step, will hold when it is done.
+  PrefixIndex& prefixes() { return prefixes_; }
+  const PrefixIndex& prefixes() const { return prefixes_; }
 
   static uint64_t
   page_bytes_all_layers(const Device& device, const KvShape& shape, uint32_t n_layers);
@@ -34,7 +46,10 @@ class KvCache {
   uint32_t n_pages_;
   size_t page_bytes_;
   std::unique_ptr<DeviceMemory> memory_;
-  std::vector<uint32_t> free_;  // a stack: the page used last is the warmest
+  std::vector<uint32_t> n_holders_;                    // (pages)
+  std::list<uint32_t> free_;                           // next to be taken first
+  std::vector<std::list<uint32_t>::iterator> places_;  // (pages) in free_, where it is free
+  PrefixIndex prefixes_;
 };
 
 // The pages of one sequence, by position. Gives them back when destroyed.
@@ -50,9 +65,21 @@ class KvPages {
   void clear();
   std::span<const uint32_t> table() const { return pages_; }
 
+  // Whole pages whose tokens are known to the cache, from the first on.
+  uint32_t n_known() const { return n_known_; }
+  PrefixIndex::Key key_of_next(const PageTokens& tokens) const { return {prefix_, tokens}; }
+  // Takes the page that holds the next tokens as its own; false: there is none.
+  // REQUIRES: all its pages are known.
+  bool share_next(const PageTokens& tokens);
+  // The next page behind the known ones holds these tokens when the step is done.
+  // REQUIRES: it has that page.
+  void note_next(const PageTokens& tokens);
+
  private:
   KvCache* cache_;
   std::vector<uint32_t> pages_;
+  uint32_t n_known_ = 0;
+  PrefixIndex::Node prefix_ = PrefixIndex::kRoot;  // of the known pages
 };
 
 }  // namespace nightsweep

@@ -19,31 +19,103 @@ void Scheduler::note_answer_length(uint64_t n_tokens) {
   typical_answer_tokens_ += (static_cast<double>(n_tokens) - typical_answer_tokens_) * kMemory;
 }
 
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  // Whose prompt is to be scored computes all of it.
+  if (limits_.shares_prefixes && !sequence->request.echo_logprobs) {
+    // The last position is always computed: it gives the next token.
+    const uint64_t n_pages = (sequence->request.prompt.size() - 1) / kKvPageTokens;
+    PrefixIndex::Key key;
+    for (uint64_t page = 0; page < n_pages; ++page) {
+      key.tokens = sequence->page_tokens(page);
+      key.parent = PrefixIndex::KeyHash()(key);
+      sequence->prompt_pages.push_back(key.parent);
+    }
+  }
+  waiting_.push_back(std::move(sequence));
+}
+
+void Scheduler::enter(std::unique_ptr<Sequence> sequence) {
+  for (uint64_t page : sequence->prompt_pages)
+    ++prompt_pages_[page];
+  running_.push_back(std::move(sequence));
+}
+
+std::unique_ptr<Sequence> Scheduler::leave(std::vector<std::unique_ptr<Sequence>>::iterator place) {
+  std::unique_ptr<Sequence> sequence = std::move(*place);
+  running_.erase(place);
+  for (uint64_t page : sequence->prompt_pages) {
+    auto count = prompt_pages_.find(page);
+    if (--count->second == 0) prompt_pages_.erase(count);
+  }
+  return sequence;
+}
+
+// Pages that several share count once.
 void Scheduler::admit() {
-  uint64_t promised = 0;
+  uint64_t promised = prompt_pages_.size();
   for (const auto& sequence : running_)
-    promised += likely_pages(*sequence);
+    promised += likely_pages(*sequence) - sequence->prompt_pages.size();
   while (!waiting_.empty() && running_.size() < limits_.max_sequences) {
     Sequence& next = *waiting_.front();
-    promised += likely_pages(next);
+    const auto n_shared = std::count_if(
+        next.prompt_pages.begin(), next.prompt_pages.end(),
+        [&](uint64_t page) { return prompt_pages_.contains(page); });
+    promised += likely_pages(next) - static_cast<uint64_t>(n_shared);
     // Somebody must run: alone, a sequence gets every page there is.
     if (promised > cache_.n_pages() && !running_.empty()) return;
     if (!next.has_been_admitted) {
       next.has_been_admitted = true;
       next.admitted = Clock::now();
     }
-    running_.push_back(std::move(waiting_.front()));
+    enter(std::move(waiting_.front()));
     waiting_.pop_front();
   }
 }
 
 void Scheduler::evict_youngest() {
-  std::unique_ptr<Sequence> youngest = std::move(running_.back());
-  running_.pop_back();
+  std::unique_ptr<Sequence> youngest = leave(running_.end() - 1);
   youngest->pages.clear();
   youngest->n_cached = 0;
+  youngest->was_evicted = true;
   waiting_.push_front(std::move(youngest));
   ++n_evictions_;
+}
+
+void Scheduler::share_prefix(Sequence& sequence) {
+  KvPages& pages = sequence.pages;
+  while (sequence.n_cached == uint64_t{pages.n_known()} * kKvPageTokens &&
+         pages.n_known() == pages.table().size() && sequence.can_share_page(pages.n_known())) {
+    if (!pages.share_next(sequence.page_tokens(pages.n_known()))) return;
+    sequence.n_cached += kKvPageTokens;
+    n_shared_tokens_ += kKvPageTokens;
+    if (!sequence.was_evicted) sequence.n_shared += kKvPageTokens;
+  }
+}
+
+bool Scheduler::waits_for_prefix(const Sequence& sequence, const Begun& begun) {
+  const uint32_t page = sequence.pages.n_known();
+  return sequence.n_cached == uint64_t{page} * kKvPageTokens && sequence.can_share_page(page) &&
+         begun.contains(sequence.pages.key_of_next(sequence.page_tokens(page)));
+}
+
+// Notes what the pages hold when the step is done, and the page in whose middle the chunk ends.
+void Scheduler::note_pages(const Chunk& chunk, Begun& begun) {
+  Sequence& sequence = *chunk.sequence;
+  KvPages& pages = sequence.pages;
+  const auto end_of_next = [&] { return uint64_t{pages.n_known() + 1} * kKvPageTokens; };
+  while (end_of_next() <= chunk.first + chunk.n)
+    pages.note_next(sequence.page_tokens(pages.n_known()));
+  if (end_of_next() <= sequence.n_tokens())
+    begun.insert(pages.key_of_next(sequence.page_tokens(pages.n_known())));
+}
+
+void Scheduler::forget_pages() {
+  for (const auto& sequence : running_) {
+    sequence->pages.clear();
+    sequence->n_cached = 0;
+  }
+  for (uint32_t page = 0; page < cache_.n_pages(); ++page)
+    cache_.prefixes().forget(page);
 }
 
 bool Scheduler::make_room(Sequence& sequence, uint64_t n_tokens) {
@@ -69,10 +141,15 @@ std::vector<Chunk> Scheduler::next_step(
   rows_left -= std::min(rows_left, decoding);
   logits_left -= std::min(logits_left, decoding);
 
+  Begun begun;
   // Evictions shorten running_ behind `index`, never before it.
   for (size_t index = 0; index < running_.size(); ++index) {
     Sequence& sequence = *running_[index];
     bool decodes = sequence.n_pending() == 1;
+    if (!decodes && limits_.shares_prefixes) {
+      share_prefix(sequence);
+      if (waits_for_prefix(sequence, begun)) continue;
+    }
     uint32_t n = 0;
     uint32_t n_logits = 0;
     if (decodes) {
@@ -98,8 +175,7 @@ std::vector<Chunk> Scheduler::next_step(
         evict_youngest();
         break;
       } else {
-        hopeless.push_back(std::move(running_.back()));
-        running_.pop_back();
+        hopeless.push_back(leave(running_.end() - 1));
         break;
       }
     }
@@ -108,6 +184,7 @@ std::vector<Chunk> Scheduler::next_step(
       logits_left -= n_logits;
     }
     chunks.push_back({.sequence = &sequence, .first = sequence.n_cached, .n = n});
+    if (limits_.shares_prefixes) note_pages(chunks.back(), begun);
   }
   // No chunk is of an evicted sequence: they are made oldest first, and only younger ones go.
   for (const Chunk& chunk : chunks) {
@@ -124,9 +201,7 @@ std::vector<Chunk> Scheduler::next_step(
 std::unique_ptr<Sequence> Scheduler::remove(const Sequence* sequence) {
   auto is_it = [&](const std::unique_ptr<Sequence>& held) { return held.get() == sequence; };
   if (auto found = std::find_if(running_.begin(), running_.end(), is_it); found != running_.end()) {
-    std::unique_ptr<Sequence> taken = std::move(*found);
-    running_.erase(found);
-    return taken;
+    return leave(found);
   }
   if (auto found = std::find_if(waiting_.begin(), waiting_.end(), is_it); found != waiting_.end()) {
     std::unique_ptr<Sequence> taken = std::move(*found);

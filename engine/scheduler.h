@@ -4,11 +4,17 @@
 // pages that all running ones are likely to need leave room for it. When pages run short all the
 // same, the sequence admitted last gives its pages up and waits at the head of the queue; its
 // tokens are kept, so it goes on later with the same bits.
+//
+// Whole pages of equal prefixes are computed once: by whoever comes first, and the others take them
+// over within the same step, since in every layer all rows store their keys and values before any
+// row attends to them. Where a step ends in the middle of such a page the others wait for it.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/model.h"
@@ -30,16 +36,19 @@ class Scheduler {
     uint32_t max_sequences = 0;
     StepLimits step;
     uint64_t context_tokens = 0;
+    bool shares_prefixes = true;
   };
   Scheduler(KvCache& cache, const Limits& limits) : cache_(cache), limits_(limits) {}
 
-  void add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
+  void add(std::unique_ptr<Sequence> sequence);
   // Fills `step`; chunks in the order of its rows. Sequences that can never fit, even alone, are
   // moved to `hopeless`.
   std::vector<Chunk> next_step(Step& step, std::vector<std::unique_ptr<Sequence>>& hopeless);
   // Takes a sequence out; null when there is none with this handle.
   std::unique_ptr<Sequence> remove(uint64_t handle);
   std::unique_ptr<Sequence> remove(const Sequence* sequence);
+  // The step that next_step() has made was not done: no page holds what it was to hold.
+  void forget_pages();
 
   bool is_empty() const { return running_.empty() && waiting_.empty(); }
   size_t n_active() const { return running_.size() + waiting_.size(); }
@@ -47,12 +56,23 @@ class Scheduler {
   // The running set is full, or somebody waits already for pages.
   bool wants_more() const { return waiting_.empty() && running_.size() < limits_.max_sequences; }
   uint64_t n_evictions() const { return n_evictions_; }
+  // Tokens that were not computed, since another sequence had computed the same beginning.
+  uint64_t n_shared_tokens() const { return n_shared_tokens_; }
   // Learns how long answers are, for the likely need of those to come.
   void note_answer_length(uint64_t n_tokens);
 
  private:
+  using Begun = std::unordered_set<PrefixIndex::Key, PrefixIndex::KeyHash>;
+
   uint64_t likely_pages(const Sequence& sequence) const;
   void admit();
+  // Every way into running_ and out of it.
+  void enter(std::unique_ptr<Sequence> sequence);
+  std::unique_ptr<Sequence> leave(std::vector<std::unique_ptr<Sequence>>::iterator place);
+  void share_prefix(Sequence& sequence);
+  // `begun`: pages that a chunk of this step ends in the middle of.
+  static bool waits_for_prefix(const Sequence& sequence, const Begun& begun);
+  static void note_pages(const Chunk& chunk, Begun& begun);
   // Room for positions below n_tokens; evicts younger sequences. False: not even then.
   bool make_room(Sequence& sequence, uint64_t n_tokens);
   void evict_youngest();
@@ -61,7 +81,10 @@ class Scheduler {
   Limits limits_;
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;  // by admission, oldest first
+  // Pages of prompts of running_ that may be shared, by hash: how many have each.
+  std::unordered_map<uint64_t, uint32_t> prompt_pages_;
   uint64_t n_evictions_ = 0;
+  uint64_t n_shared_tokens_ = 0;
   double typical_answer_tokens_ = 256;
 };
 

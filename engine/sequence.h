@@ -21,11 +21,14 @@ struct Sequence {
   AnswerText answer;
   KvPages pages;
   uint64_t n_cached = 0;                     // positions whose keys and values are in the pages
+  uint64_t n_shared = 0;                     // of these, computed by others, until an eviction
+  std::vector<uint64_t> prompt_pages;        // hash of each prefix of whole pages, to count them
   std::vector<AnswerToken> logprobs;         // one an answer token, if asked for
   std::vector<AnswerToken> prompt_logprobs;  // one a prompt token, if asked for
   uint64_t sweeps = 0;
   Clock::time_point admitted;
   Clock::time_point first_token;
+  bool was_evicted = false;
   bool has_been_admitted = false;
   bool has_first_token = false;
 
@@ -44,6 +47,23 @@ struct Sequence {
       return request.echo_logprobs && prompt_logprobs.size() <= next;
     }
     return request.wants_logprobs && logprobs.size() <= next - request.prompt.size();
+  }
+  // REQUIRES: the page is whole: (page + 1) * kKvPageTokens <= n_tokens().
+  PageTokens page_tokens(uint64_t page) const {
+    PageTokens tokens;
+    for (uint32_t i = 0; i < kKvPageTokens; ++i)
+      tokens[i] = token_at(page * kKvPageTokens + i);
+    return tokens;
+  }
+  // Whether a page that somebody else has computed would do: it is whole, and no logits of it are
+  // wanted.
+  bool can_share_page(uint64_t page) const {
+    const uint64_t first = page * kKvPageTokens;
+    if (first + kKvPageTokens > n_tokens()) return false;
+    for (uint64_t position = first; position < first + kKvPageTokens; ++position) {
+      if (wants_logits(position)) return false;
+    }
+    return true;
   }
 };
 

@@ -77,7 +77,8 @@ struct KvLayer {
 };
 
 // The rows of a step, in memory of the host. Rows of one sequence stand together, positions rising
-// by one.
+// by one. Tables of several sequences may name the same page: one that nobody writes any more, or
+// that earlier rows of this step fill.
 struct StepRows {
   std::span<const uint32_t> positions;  // (rows)
   std::span<const uint32_t> sequences;  // (rows) index into page_tables

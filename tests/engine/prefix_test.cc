@@ -1,0 +1,234 @@
+// Equal beginnings: prefilled once, and the same bits whether shared or not. Compared with memcmp,
+// log-probabilities included.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/engine_fixture.h"
+
+namespace nightsweep {
+namespace {
+
+std::string bits_of(const SequenceResult& result) {
+  std::string bits = result.error + result.text;
+  const auto append = [&](const auto& value) {
+    bits.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  for (const auto* list : {&result.prompt_logprobs, &result.logprobs}) {
+    for (const AnswerToken& token : *list) {
+      append(token.id);
+      append(token.logprob);
+      for (const TokenLogprob& top : token.top)
+        append(top.logprob);
+    }
+  }
+  return bits;
+}
+
+constexpr size_t kHeadTokens = 150;  // two whole pages and a part
+constexpr uint64_t kWholePages = 2 * kKvPageTokens;
+
+SequenceRequest request_number(uint32_t number) {
+  SequenceRequest request;
+  request.handle = number;
+  request.prompt = random_tokens(kHeadTokens, 320, 99);
+  for (uint32_t token : random_tokens(1 + number * 7 % 30, 320, number + 1))
+    request.prompt.push_back(token);
+  request.sampling = {.temperature = number % 3 == 0 ? 0.0 : 0.9, .seed = number};
+  request.max_tokens = 5 + number * 7 % 30;
+  request.ignore_eos = true;
+  request.wants_logprobs = true;
+  request.n_top_logprobs = 2;
+  return request;
+}
+
+std::vector<SequenceRequest> requests_up_to(uint32_t n) {
+  std::vector<SequenceRequest> requests;
+  for (uint32_t i = 0; i < n; ++i)
+    requests.push_back(request_number(i));
+  return requests;
+}
+
+class Prefixes : public testing::TestWithParam<std::tuple<bool, KvType>> {
+ protected:
+  void SetUp() override {
+    auto [is_cuda, kv] = GetParam();
+    NEEDS_GPU(is_cuda);
+    is_cuda_ = is_cuda;
+    path_ = folder_.path("tiny.gguf");
+    write_tiny_llama(path_, {.n_layers = 3, .type = QuantType::q8_0, .seed = 3});
+    options_ = {.ram_bytes = 64 << 20, .max_sequences = 24, .kv_type = kv};
+  }
+  std::unique_ptr<Engine> open(const EngineOptions& options) {
+    return open_engine_on({.cpu = {.n_threads = 2}, .is_cuda = is_cuda_}, path_, options);
+  }
+  // Each alone, and everything computed.
+  std::vector<std::string> alone(const std::vector<SequenceRequest>& requests) {
+    EngineOptions own = options_;
+    own.shares_prefixes = false;
+    auto engine = open(own);
+    std::vector<std::string> bits;
+    for (const SequenceRequest& request : requests)
+      bits.push_back(bits_of(run_all(*engine, {request}).front()));
+    EXPECT_EQ(engine->stats().shared_tokens, 0U);
+    return bits;
+  }
+  static void expect_bits(
+      const std::vector<SequenceResult>& results,
+      const std::vector<std::string>& expected) {
+    for (size_t i = 0; i < results.size(); ++i)
+      EXPECT_EQ(bits_of(results[i]), expected[i]) << i;
+  }
+
+  TemporaryFolder folder_;
+  std::string path_;
+  bool is_cuda_ = false;
+  EngineOptions options_;
+};
+
+TEST_P(Prefixes, shared_pages_give_the_bits_of_own_ones) {
+  const std::vector<SequenceRequest> requests = requests_up_to(17);
+  const std::vector<std::string> expected = alone(requests);
+  // In steps of these rows prompts are cut within pages and at their borders.
+  for (uint32_t max_rows : {0U, 64U, 75U, 200U}) {
+    EngineOptions options = options_;
+    options.max_rows = max_rows;
+    auto engine = open(options);
+    const std::vector<SequenceResult> results = run_all(*engine, requests);
+    expect_bits(results, expected);
+    EXPECT_EQ(engine->stats().shared_tokens, 16 * kWholePages) << max_rows;
+    EXPECT_EQ(results[0].n_shared_tokens, 0U);
+    EXPECT_EQ(results[16].n_shared_tokens, kWholePages);
+    // Nobody is there any more, and what pages held is still of use.
+    expect_bits(run_all(*engine, {requests[0]}), {expected[0]});
+    EXPECT_EQ(engine->stats().shared_tokens, 17 * kWholePages);
+  }
+}
+
+TEST_P(Prefixes, choices_of_one_prompt_share_it) {
+  std::vector<SequenceRequest> requests(5, request_number(1));
+  for (uint32_t i = 0; i < 5; ++i)
+    requests[i].sampling.choice = i;
+  const std::vector<std::string> expected = alone(requests);
+  EXPECT_NE(expected[0], expected[1]);
+  auto engine = open(options_);
+  expect_bits(run_all(*engine, requests), expected);
+  EXPECT_EQ(engine->stats().shared_tokens, 4 * kWholePages);
+}
+
+TEST_P(Prefixes, the_first_holder_is_cancelled_in_the_middle_of_its_prefill) {
+  const std::vector<SequenceRequest> requests = requests_up_to(6);
+  const std::vector<std::string> expected = alone(requests);
+  for (int n_steps : {1, 2, 3, 4}) {
+    EngineOptions options = options_;
+    options.max_rows = 50;
+    auto engine = open(options);
+    for (const SequenceRequest& request : requests)
+      engine->submit(request);
+    for (int i = 0; i < n_steps; ++i)
+      EXPECT_TRUE(engine->step().finished.empty());
+    EXPECT_TRUE(engine->cancel(0));
+    size_t n_finished = 0;
+    while (engine->n_active() > 0) {
+      for (const SequenceResult& result : engine->step().finished) {
+        EXPECT_EQ(bits_of(result), expected[result.handle]) << n_steps;
+        ++n_finished;
+      }
+    }
+    EXPECT_EQ(n_finished, 5U);
+    EXPECT_GE(engine->stats().shared_tokens, 4 * kWholePages);
+  }
+}
+
+TEST_P(Prefixes, a_resumed_answer_shares_the_prompt_of_others) {
+  std::vector<SequenceRequest> requests = requests_up_to(6);
+  for (SequenceRequest& request : requests)
+    request.wants_logprobs = false;
+  auto engine = open(options_);
+  const std::vector<SequenceResult> whole = run_all(*engine, requests);
+  EXPECT_EQ(alone(requests)[5], bits_of(whole[5]));
+  for (uint32_t i = 1; i < requests.size(); ++i) {
+    const auto kept = static_cast<ptrdiff_t>(i % 2 == 0 ? 1 : whole[i].tokens.size() / 2);
+    requests[i].resumed.assign(whole[i].tokens.begin(), whole[i].tokens.begin() + kept);
+  }
+  engine = open(options_);
+  const std::vector<SequenceResult> resumed = run_all(*engine, requests);
+  for (size_t i = 0; i < resumed.size(); ++i)
+    EXPECT_EQ(resumed[i].tokens, whole[i].tokens) << i;
+  EXPECT_GE(engine->stats().shared_tokens, 5 * kWholePages);
+}
+
+TEST_P(Prefixes, who_scores_its_prompt_gets_every_score) {
+  std::vector<SequenceRequest> requests = requests_up_to(4);
+  requests[1].echo_logprobs = true;
+  requests[2].echo_logprobs = true;
+  const std::vector<std::string> expected = alone(requests);
+  auto engine = open(options_);
+  expect_bits(run_all(*engine, requests), expected);
+  EXPECT_EQ(engine->stats().shared_tokens, kWholePages) << "the last one";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    kv,
+    Prefixes,
+    testing::Combine(
+        testing::Values(false),
+        testing::Values(KvType::f32, KvType::f16, KvType::q8_0)),
+    [](const auto& instance) {
+      return std::string("cpu_") + kv_type_name(std::get<1>(instance.param));
+    });
+INSTANTIATE_TEST_SUITE_P(
+    kv_cuda,
+    Prefixes,
+    testing::Combine(testing::Values(true), testing::Values(KvType::f16, KvType::q8_0)),
+    [](const auto& instance) {
+      return std::string("cuda_") + kv_type_name(std::get<1>(instance.param));
+    });
+
+// Owners are evicted too: pages run short in many ways, and some prefixes belong to the youngest.
+TEST(PrefixesInLittleMemory, evicted_owners_and_sharers_go_on_with_the_same_bits) {
+  TemporaryFolder folder;
+  const std::string path = folder.path("tiny.gguf");
+  write_tiny_llama(path, {.seed = 3});
+  std::vector<SequenceRequest> requests;
+  for (uint32_t i = 0; i < 12; ++i) {
+    requests.push_back(request_number(i));
+    // Two families, the second one younger.
+    if (i >= 5) requests.back().prompt[0] = 5;
+    requests.back().max_tokens = 120;
+  }
+  EngineOptions roomy{.ram_bytes = 64 << 20, .max_sequences = 12, .max_rows = 60};
+  roomy.shares_prefixes = false;
+  const std::vector<SequenceResult> expected =
+      run_all(*open_engine(path, {.n_threads = 2}, roomy), requests);
+  uint64_t evictions = 0;
+  uint64_t shared = 0;
+  for (uint64_t budget : {600U << 10, 750U << 10, 900U << 10, 1100U << 10}) {
+    EngineOptions tight = roomy;
+    tight.shares_prefixes = true;
+    tight.ram_bytes = budget;
+    std::unique_ptr<Engine> engine;
+    try {
+      engine = open_engine(path, {.n_threads = 2}, tight);
+    } catch (const Error& too_small) {
+      continue;
+    }
+    // Short answers first: the scheduler comes to expect them, and admits too many long ones.
+    SequenceRequest brief = request_number(0);
+    brief.prompt.resize(1);
+    brief.max_tokens = 1;
+    run_all(*engine, std::vector<SequenceRequest>(120, brief));
+    const std::vector<SequenceResult> got = run_all(*engine, requests);
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (got[i].reason == FinishReason::error) continue;  // too long for the budget: said so
+      EXPECT_EQ(bits_of(got[i]), bits_of(expected[i])) << i << " at " << budget;
+    }
+    EXPECT_EQ(engine->stats().kv_pages_free, engine->stats().kv_pages);
+    evictions += engine->stats().evictions;
+    shared += engine->stats().shared_tokens;
+  }
+  EXPECT_GT(evictions, 0U);
+  EXPECT_GT(shared, 0U);
+}
+
+}  // namespace
+}  // namespace nightsweep

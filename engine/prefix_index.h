@@ -27,7 +27,7 @@ class PrefixIndex {
   // A page that follows a prefix.
   struct Key {
     Node parent = kRoot;
-    PageTokens tokens;
+    PageTokens tokens{};
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {

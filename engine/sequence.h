@@ -50,7 +50,7 @@ struct Sequence {
   }
   // REQUIRES: the page is whole: (page + 1) * kKvPageTokens <= n_tokens().
   PageTokens page_tokens(uint64_t page) const {
-    PageTokens tokens;
+    PageTokens tokens{};
     for (uint32_t i = 0; i < kKvPageTokens; ++i)
       tokens[i] = token_at(page * kKvPageTokens + i);
     return tokens;

@@ -51,6 +51,10 @@ std::string job_to_text(const Job& job);
 // Throws Error(queue) when the text is damaged or of a newer version.
 Job job_from_text(std::string_view text);
 
+// How long the longest sequence of a job will be, prompt and answer, as far as that can be told
+// without a tokenizer and before it is answered.
+uint64_t expected_tokens(const Job& job);
+
 // Reads lines from a descriptor in pieces: strips a BOM at the start, CR before LF, skips blank
 // lines (spaces, tabs and CR alone), counts them. A line beyond max_line_bytes (line end not
 // counted) is flagged without being kept, its text is empty.

@@ -160,6 +160,17 @@ Query& Query::with_integer(int64_t value) {
   return *this;
 }
 
+Query& Query::with(double value) {
+  statement_.bind(++n_bound_, value);
+  return *this;
+}
+
+Query& Query::with_null_if_negative(double value) {
+  if (value >= 0) return with(value);
+  statement_.bind(++n_bound_);
+  return *this;
+}
+
 Query& Query::with(const std::string& text) {
   statement_.bind(++n_bound_, text);
   return *this;
@@ -196,6 +207,14 @@ int64_t Query::run() {
 
 int64_t Query::integer(int column) const {
   return statement_.getColumn(column).getInt64();
+}
+
+double Query::real(int column) const {
+  return statement_.getColumn(column).getDouble();
+}
+
+bool Query::is_null(int column) const {
+  return statement_.getColumn(column).isNull();
 }
 
 std::string Query::text(int column) const {

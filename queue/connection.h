@@ -38,6 +38,8 @@ class Query {
   Query& with(const std::string& text);
   Query& with_null_if_empty(const std::string& text);
   Query& with_null_if_zero(int64_t value);
+  Query& with(double value);
+  Query& with_null_if_negative(double value);
   Query& with_blob(const std::string& bytes);
 
   // True: a row is there.
@@ -47,6 +49,8 @@ class Query {
 
   // Columns of the row, from 0. NULL reads as 0 and "".
   int64_t integer(int column) const;
+  double real(int column) const;
+  bool is_null(int column) const;
   std::string text(int column) const;
 
  private:

@@ -39,11 +39,15 @@ struct NewBatch {
   std::optional<InboxPart> inbox;  // taken away by the commit: where the lines came from
 };
 
+// Lengths of jobs are compared in units of so many tokens.
+inline constexpr uint64_t kLengthUnit = 64;
+
 struct NewJob {
   uint64_t line = 0;
   std::string custom_id;
-  std::string model;    // empty: the batch's
-  std::string request;  // job_to_text()
+  std::string model;             // empty: the batch's
+  std::string request;           // job_to_text()
+  uint64_t expected_tokens = 0;  // prompt and answer: of a batch the longest go first
 };
 
 // A result as it is stored.
@@ -171,6 +175,31 @@ struct WorkerInfo {
   bool is_alive = false;  // holds the lock now
 };
 
+// What the sweeps of some seconds did.
+struct SweepRecord {
+  std::string model;  // file
+  int64_t begin_ms = 0;
+  int64_t end_ms = 0;
+  uint64_t n_sweeps = 0;
+  uint64_t prefill_tokens = 0;
+  uint64_t decode_tokens = 0;
+  uint64_t shared_tokens = 0;  // of prompts, not computed: another one begins alike
+  uint64_t evictions = 0;
+  uint64_t resident_bytes = 0;  // of weights, used where they stood in the device's memory
+  uint64_t link_bytes = 0;      // copied from the host's memory into the device's
+  uint64_t disk_bytes = 0;      // read from the disk
+  double sweep_s = 0;           // in sweeps
+  double queue_s = 0;           // in transactions of the queue
+  double wait_s = 0;            // operators waited for weights
+  double link_wait_s = 0;       // copies into the device waited for data from the disk
+  double ring_wait_s = 0;       // the same, for room in the device's ring
+  double disk_busy_s = 0;       // a read was in flight
+  double link_share = -1;       // of the measured rate; below 0: nothing passed it
+  double disk_share = -1;
+  std::string binding;   // "link", "disk", or "device": neither was half busy
+  double energy_j = -1;  // below 0: not measured
+};
+
 // What the worker is told to do.
 struct Control {
   bool is_paused = false;
@@ -263,6 +292,11 @@ class Queue {
   // Gives the space of what was deleted back to the file system. Nobody can write meanwhile.
   virtual void compact() = 0;
 
+  // What add_sweeps() was given, of records that ended then or later, oldest first.
+  virtual std::vector<SweepRecord> sweeps_since(int64_t end_ms) = 0;
+  // Deletes those that ended before; returns how many.
+  virtual uint64_t prune_sweeps(int64_t end_ms) = 0;
+
   virtual Control control() = 0;
   virtual void set_paused(bool is_paused) = 0;
   virtual void set_run_now_until(int64_t until_ms) = 0;
@@ -283,6 +317,7 @@ class Queue {
   // Of `self`, pid, host and started_ms are filled in where they are empty.
   virtual void become_worker(const WorkerInfo& self) = 0;
   virtual void report_progress(const std::string& progress_json) = 0;
+  virtual void add_sweeps(const SweepRecord& record) = 0;
   // The last one, needs no lock; is_alive says whether somebody is at work now.
   virtual std::optional<WorkerInfo> worker() = 0;
 
@@ -291,7 +326,9 @@ class Queue {
   virtual std::vector<std::string> waiting_models() = 0;
   // Counts the attempt of what it hands out. Batches of higher priority first; each level is worth
   // ten minutes of waiting, so that nothing starves. Equals share: the next place goes to the one
-  // that has the fewest running. In a batch, by line.
+  // that has the fewest running. In a batch the longest expected first, so that none of them is
+  // left for the end, when places stand empty; by line where less than kLengthUnit lies between
+  // them.
   virtual ClaimOutcome claim(const ClaimRequest& request) = 0;
   // The same for a worker that has nothing in flight.
   std::vector<ClaimedJob> claim(

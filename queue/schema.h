@@ -11,9 +11,10 @@ namespace nightsweep {
 extern const char* const kTablesSql;    // queue/schema.sql
 extern const char* const kViewsSql;     // queue/views.sql
 extern const char* const kMigrate1Sql;  // queue/migrate_1.sql
+extern const char* const kMigrate2Sql;  // queue/migrate_2.sql
 
 inline constexpr int64_t kApplicationId = 0x4E535751;  // "NSWQ"
-inline constexpr int64_t kSchemaVersion = 2;
+inline constexpr int64_t kSchemaVersion = 3;
 
 // Makes the file a queue of this version: an empty one gets the schema, an older one is migrated in
 // one transaction, once `before_migration` (its version) has returned. Throws Error(queue) for a

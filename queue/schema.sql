@@ -1,4 +1,4 @@
--- The queue of Nightsweep, schema 2: the tables. Applied in one transaction with views.sql, which
+-- The queue of Nightsweep, schema 3: the tables. Applied in one transaction with views.sql, which
 -- has what people look at and write to: the views `batches` and `jobs`, the tables `inbox` and
 -- `control`. Their columns are kept; the other tables may change with the schema version (PRAGMA
 -- user_version).
@@ -73,6 +73,9 @@ CREATE TABLE job (
   group_limit   INTEGER,  -- a suspect: claim it with other suspects only, so many; NULL: it is none
   runs_alone    INTEGER NOT NULL DEFAULT 0,  -- this claim: nothing else runs
   cancel_ms     INTEGER,  -- cancel of this job alone was asked for; NULL once it has ended
+  -- Prompt and answer as expected at submission, in units of 64 tokens. Of a batch the longest go
+  -- first: what is left for the end is short.
+  length        INTEGER NOT NULL DEFAULT 0,
   -- Set while it runs. (owner, claim_group, attempt) is what a worker's write must name.
   owner       INTEGER,  -- worker.id; no foreign key: deleting a worker would scan all jobs
   claim_group INTEGER,  -- number of the owner's claim: jobs that were handed out together
@@ -88,7 +91,8 @@ CREATE TABLE job (
 CREATE UNIQUE INDEX job_by_line ON job (batch, line);
 CREATE UNIQUE INDEX job_by_custom_id ON job (batch, custom_id);
 -- Both end in the job's id, as every index does: oldest first.
-CREATE INDEX job_waiting ON job (batch, model) WHERE state = 'waiting' AND group_limit IS NULL;
+CREATE INDEX job_waiting ON job (batch, model, length DESC)
+  WHERE state = 'waiting' AND group_limit IS NULL;
 CREATE INDEX job_suspect ON job (group_limit) WHERE state = 'waiting' AND group_limit IS NOT NULL;
 CREATE INDEX job_cancelled ON job (cancel_ms) WHERE cancel_ms IS NOT NULL;
 CREATE INDEX job_running ON job (owner, claim_group) WHERE state = 'running';
@@ -148,6 +152,35 @@ CREATE TABLE worker (
   ended_ms   INTEGER,           -- an orderly end; NULL: running, or it died
   progress   TEXT               -- JSON
 ) STRICT;
+
+-- What the sweeps of some seconds did, for `status` and the view `sweeps`. `prune` takes old rows.
+CREATE TABLE sweep (
+  id             INTEGER PRIMARY KEY AUTOINCREMENT,
+  model          TEXT    NOT NULL,  -- file
+  begin_ms       INTEGER NOT NULL,
+  end_ms         INTEGER NOT NULL,
+  n_sweeps       INTEGER NOT NULL,
+  prefill_tokens INTEGER NOT NULL,  -- with decode_tokens: rows
+  decode_tokens  INTEGER NOT NULL,
+  shared_tokens  INTEGER NOT NULL,  -- of prompts, not computed: another one begins alike
+  evictions      INTEGER NOT NULL,
+  -- Weights by tier.
+  resident_bytes INTEGER NOT NULL,  -- used where they stood in the device's memory
+  link_bytes     INTEGER NOT NULL,  -- copied from the host's memory into the device's
+  disk_bytes     INTEGER NOT NULL,  -- read from the disk
+  sweep_s        REAL    NOT NULL,  -- in sweeps
+  queue_s        REAL    NOT NULL,  -- in transactions of the queue
+  -- Each stage's wait for the one before it, and for room in the one behind.
+  wait_s         REAL    NOT NULL,  -- operators, for weights
+  link_wait_s    REAL    NOT NULL,  -- copies into the device, for data from the disk
+  ring_wait_s    REAL    NOT NULL,  -- the same, for room in the device's ring
+  disk_busy_s    REAL    NOT NULL,  -- time with a read in flight
+  link_share     REAL,              -- of the measured rate; NULL: nothing passed it
+  disk_share     REAL,
+  binding        TEXT    NOT NULL,  -- 'link', 'disk', or 'device': neither was half busy
+  energy_j       REAL               -- NULL: not measured
+) STRICT;
+CREATE INDEX sweep_by_end ON sweep (end_ms);
 
 -- ---- for people: see views.sql ----
 

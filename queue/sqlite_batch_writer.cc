@@ -14,7 +14,7 @@ namespace {
 const char* const kIncoming =
     "CREATE TEMP TABLE incoming ("
     " n INTEGER PRIMARY KEY, line INTEGER NOT NULL, custom_id TEXT NOT NULL UNIQUE,"
-    " model TEXT NOT NULL, request TEXT NOT NULL,"
+    " model TEXT NOT NULL, request TEXT NOT NULL, length INTEGER NOT NULL,"
     // NULL: not refused
     " status_code INTEGER, body TEXT, nightsweep TEXT, error_code TEXT, error_message TEXT)";
 
@@ -62,10 +62,11 @@ bool SqliteBatchWriter::insert(const NewJob& job, const NewResult* refusal, uint
   }
   bool is_new = connection_.read([&] {
     Query query = connection_.query(
-        "INSERT INTO incoming (n, line, custom_id, model, request, status_code, body, nightsweep,"
-        " error_code, error_message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO incoming (n, line, custom_id, model, request, length, status_code, body,"
+        " nightsweep, error_code, error_message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (custom_id) DO NOTHING");
     query.with(n_jobs_ + 1).with(job.line).with(job.custom_id).with(job.model).with(job.request);
+    query.with(job.expected_tokens / kLengthUnit);
     if (refusal != nullptr) {
       query.with(refusal->status_code)
           .with_null_if_empty(refusal->body)
@@ -176,8 +177,8 @@ void SqliteBatchWriter::copy_jobs(int64_t batch, const NewBatch& settings) {
   }
   connection_
       .query(
-          "INSERT INTO job (id, batch, line, custom_id, model, state, finished_ms)"
-          " SELECT ? + n, ?, line, custom_id, model.id,"
+          "INSERT INTO job (id, batch, line, custom_id, model, length, state, finished_ms)"
+          " SELECT ? + n, ?, line, custom_id, model.id, length,"
           "   iif(status_code IS NULL, 'waiting', 'failed'), iif(status_code IS NULL, NULL, ?)"
           " FROM incoming CROSS JOIN model ON model.name = iif(model = '', ?, incoming.model)"
           " ORDER BY n")

@@ -20,7 +20,7 @@ constexpr int64_t kAgingMs = 10 * 60 * 1000;
 // Without statistics SQLite might take another index and sort a million rows.
 const char* const kNextJobsSql =
     "SELECT id FROM job INDEXED BY job_waiting WHERE batch = ? AND model = ? AND state = 'waiting'"
-    " AND group_limit IS NULL ORDER BY id LIMIT ?";
+    " AND group_limit IS NULL ORDER BY length DESC, id LIMIT ?";
 
 const char* const kNextSuspectsSql =
     "SELECT id FROM job INDEXED BY job_suspect WHERE batch = ? AND model = ? AND state = 'waiting'"

@@ -1,7 +1,8 @@
 // The queue in one SQLite file (schema.sql, views.sql). By file: sqlite_queue.cc reading and the
 // life of the object, sqlite_claim.cc who comes next, sqlite_worker.cc what a worker writes,
 // sqlite_recovery.cc what a dead one left, sqlite_life.cc cancel, retry, prune and control,
-// sqlite_inbox.cc lines by SQL, backup.cc and health.cc the file as a whole.
+// sqlite_inbox.cc lines by SQL, sqlite_sweeps.cc what the sweeps did, backup.cc and health.cc the
+// file as a whole.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +51,8 @@ class SqliteQueue final : public Queue {
   void prune(const std::vector<std::string>& batches) override;
   std::vector<BatchInfo> batches_ended_before(int64_t ended_ms) override;
   void compact() override;
+  std::vector<SweepRecord> sweeps_since(int64_t end_ms) override;
+  uint64_t prune_sweeps(int64_t end_ms) override;
   Control control() override;
   void set_paused(bool is_paused) override;
   void set_run_now_until(int64_t until_ms) override;
@@ -58,6 +61,7 @@ class SqliteQueue final : public Queue {
 
   void become_worker(const WorkerInfo& self) override;
   void report_progress(const std::string& progress_json) override;
+  void add_sweeps(const SweepRecord& record) override;
   std::optional<WorkerInfo> worker() override;
   std::vector<std::string> waiting_models() override;
   using Queue::claim;

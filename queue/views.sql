@@ -1,7 +1,7 @@
 -- What people look at and write to, and the triggers that keep the counters. Made anew by every
 -- migration.
 --
--- Reading: SELECT from `batches` and `jobs`.
+-- Reading: SELECT from `batches`, `jobs` and `sweeps`.
 -- Writing, also while a worker runs (it notices within a step):
 --   UPDATE batches SET status = 'cancelled' WHERE id = 'batch_...';
 --   UPDATE batches SET priority = 5 WHERE id = 'batch_...';
@@ -91,6 +91,18 @@ JOIN model ON model.id = job.model
 LEFT JOIN request ON request.job = job.id
 LEFT JOIN result ON result.job = job.id
 WHERE batch.is_pruned = 0;
+
+-- A row is what the sweeps of about ten seconds did, or one sweep where it takes longer.
+CREATE VIEW sweeps AS
+SELECT
+  strftime('%Y-%m-%dT%H:%M:%fZ', begin_ms / 1000.0, 'unixepoch') AS began_at,
+  strftime('%Y-%m-%dT%H:%M:%fZ', end_ms / 1000.0, 'unixepoch') AS ended_at,
+  model, n_sweeps, prefill_tokens + decode_tokens AS rows, prefill_tokens, decode_tokens,
+  shared_tokens, evictions, decode_tokens / nullif(sweep_s, 0) AS tokens_per_s,
+  resident_bytes, link_bytes, disk_bytes, sweep_s, queue_s, wait_s, link_wait_s, ring_wait_s,
+  disk_busy_s, link_share, disk_share, binding, energy_j,
+  energy_j / nullif(decode_tokens, 0) AS joules_per_token, begin_ms, end_ms
+FROM sweep;
 
 CREATE TRIGGER batches_update INSTEAD OF UPDATE ON batches BEGIN
   SELECT RAISE(ABORT, 'of a batch, status (to cancelled), priority and expires_ms can be set')

@@ -228,7 +228,8 @@ class BatchReader {
         .line = last_line_,
         .custom_id = job.custom_id,
         .model = model_name,
-        .request = job_to_text(job)};
+        .request = job_to_text(job),
+        .expected_tokens = expected_tokens(job)};
     uint64_t first_line = 0;
     if (!writer_->add(stored, &first_line)) {
       refuse(repeated_id(job, first_line), &job);

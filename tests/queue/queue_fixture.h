@@ -168,7 +168,7 @@ class QueueTest : public testing::Test {
     std::vector<std::string> all;
     for (const char* table :
          {"meta", "model", "batch", "job", "request", "checkpoint", "result", "worker", "gain",
-          "inbox", "control"}) {
+          "inbox", "control", "sweep"}) {
       for (const std::string& row : sql.rows(format("SELECT * FROM {}", table))) {
         all.push_back(format("{}: {}", table, row));
       }

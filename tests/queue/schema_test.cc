@@ -67,12 +67,12 @@ TEST_F(SchemaTest, every_released_schema_opens_and_loses_nothing) {
 
 TEST_F(SchemaTest, a_migration_that_fails_leaves_the_file_as_it_was) {
   make_released(1);
-  Sql(path_).rows("CREATE TABLE inbox (x)");  // in the way of the last script
+  Sql(path_).rows("CREATE TABLE sweep (x)");  // in the way of the last script
   std::vector<std::string> before = shape(path_);
   EXPECT_TRUE(error_of([&] { open(); }).has_value());
   EXPECT_EQ(shape(path_), before);
   EXPECT_EQ(Sql(path_).one("PRAGMA user_version"), "1");
-  Sql(path_).rows("DROP TABLE inbox");
+  Sql(path_).rows("DROP TABLE sweep");
   open();
   EXPECT_EQ(Sql(path_).one("PRAGMA user_version"), std::to_string(kSchemaVersion));
 }

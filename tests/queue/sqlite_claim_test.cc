@@ -72,6 +72,28 @@ TEST_F(ClaimTest, priority_can_be_changed_while_jobs_wait) {
       (std::map<std::string, int>{{second, 4}}));
 }
 
+TEST_F(ClaimTest, of_a_batch_the_longest_go_first_and_equals_by_line) {
+  auto queue = open_worker();
+  const auto submit_lengths = [&](const std::vector<uint64_t>& lengths, int32_t priority) {
+    auto writer = queue->new_batch();
+    uint64_t first_line = 0;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      NewJob added = job(i + 1);
+      added.expected_tokens = lengths[i];
+      writer->add(added, &first_line);
+    }
+    bool existed = false;
+    return writer->commit(of_priority(priority), &existed);
+  };
+  submit_lengths({10, 500, 63, 70, 501, 4000}, 0);
+  submit_lengths({1, 2}, 1);
+  std::vector<uint64_t> lines;
+  for (const ClaimedJob& claimed : queue->claim(8, std::nullopt, std::nullopt))
+    lines.push_back(claimed.line);
+  // Priority before length; less than a unit of 64 tokens is no difference.
+  EXPECT_EQ(lines, (std::vector<uint64_t>{1, 2, 6, 2, 5, 4, 1, 3}));
+}
+
 TEST_F(ClaimTest, several_names_of_a_model_are_claimed_together) {
   auto queue = open_worker();
   std::string a = submit(*queue, 3, {}, "a");

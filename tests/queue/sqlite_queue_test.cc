@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "queue/queue_fixture.h"
+#include "queue/schema.h"
 
 namespace nightsweep {
 namespace {
@@ -18,7 +19,7 @@ TEST_F(SqliteQueueTest, is_created_with_its_folder_and_for_its_owner_alone) {
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777U, 0600U);
   EXPECT_EQ(Sql(path_).one("PRAGMA application_id"), std::to_string(0x4E535751));
-  EXPECT_EQ(Sql(path_).one("PRAGMA user_version"), "2");
+  EXPECT_EQ(Sql(path_).one("PRAGMA user_version"), std::to_string(kSchemaVersion));
   Queue::open(path_, options());
 }
 
@@ -35,8 +36,8 @@ TEST_F(SqliteQueueTest, several_processes_create_it_at_once) {
 
 TEST_F(SqliteQueueTest, a_newer_schema_is_refused_and_left_alone) {
   { submit(*open(), 2); }
-  Sql(path_).rows("PRAGMA user_version = 3");
-  expect_error(error_of([&] { open(); }), ErrorKind::queue, "found 3");
+  Sql(path_).rows(format("PRAGMA user_version = {}", kSchemaVersion + 1));
+  expect_error(error_of([&] { open(); }), ErrorKind::queue, format("found {}", kSchemaVersion + 1));
   EXPECT_EQ(Sql(path_).one("SELECT count(*) FROM job"), "2");
 }
 

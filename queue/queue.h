@@ -234,6 +234,10 @@ struct QueueHealth {
   std::string journal_mode;
   int64_t schema_version = 0;
   uint64_t file_bytes = 0;
+  uint64_t n_unanswered = 0;  // lines
+  // What their answers will add to the file, by the size of those that are there, or by what they
+  // may be at most where there is none yet.
+  uint64_t unanswered_bytes = 0;
   std::string integrity;         // "ok", or the first finding of PRAGMA integrity_check
   bool ended_uncleanly = false;  // the last worker neither runs nor said that it ended
 };

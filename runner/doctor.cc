@@ -114,21 +114,23 @@ class Examination {
     }
     Control control = queue->control();
     if (control.is_paused) add(Level::warning, "work is paused", "nightsweep resume");
-    need_bytes_ = health.file_bytes / 2;
+    n_unanswered_ = health.n_unanswered;
+    unanswered_bytes_ = health.unanswered_bytes;
   }
 
-  // Answers and checkpoints come to the file; a rollback journal needs room beside it.
+  // Answers come to the file; checkpoints, and the rollback journal beside it, need some room more.
   void disk() {
     std::string place = folder();
     while (!std::filesystem::exists(place) && place != "/" && place != ".")
       place = std::filesystem::path(place).parent_path().string();
     struct statvfs info {};
     if (::statvfs(place.c_str(), &info) != 0) fail_errno(ErrorKind::queue, errno, place);
-    constexpr uint64_t kLeastFree = 64 << 20;
+    constexpr uint64_t kRoomForJournal = 64 << 20;
     uint64_t free_bytes = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
-    uint64_t needed = std::max(kLeastFree, need_bytes_);
+    uint64_t needed = kRoomForJournal + unanswered_bytes_;
     std::string text = format(
-        "{}: {} free, the queue may need {}", place, size_text(free_bytes), size_text(needed));
+        "{}: {} free, the queue may need {} ({} lines to answer)", place, size_text(free_bytes),
+        size_text(needed), n_unanswered_);
     if (free_bytes < needed) {
       add(Level::error, text, "free some space, nightsweep prune --compact, or --queue elsewhere",
           ErrorKind::storage);
@@ -270,7 +272,8 @@ class Examination {
   const CommonOptions& options_;
   std::string name_;
   std::vector<Finding> findings_;
-  uint64_t need_bytes_ = 0;
+  uint64_t n_unanswered_ = 0;
+  uint64_t unanswered_bytes_ = 0;
 };
 
 }  // namespace

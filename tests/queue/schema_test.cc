@@ -175,5 +175,34 @@ TEST_F(SchemaTest, health_tells_an_unclean_end) {
   EXPECT_TRUE(open()->health().ended_uncleanly);
 }
 
+TEST_F(SchemaTest, health_tells_what_is_still_to_be_written) {
+  auto queue = open_worker();
+  EXPECT_EQ(queue->health().unanswered_bytes, 0U);
+  auto writer = queue->new_batch();
+  uint64_t first_line = 0;
+  NewJob limited = job(1);
+  limited.request = R"({"max_tokens":100,"n":4})";
+  writer->add(limited, &first_line);
+  bool existed = false;
+  std::string batch = writer->commit({}, &existed);
+  EXPECT_EQ(queue->health().n_unanswered, 1U);
+  EXPECT_EQ(queue->health().unanswered_bytes, 1024U + 6 * 400) << "no answer yet: the most";
+
+  std::string of_four = submit(*queue, 4);
+  EXPECT_EQ(queue->health().n_unanswered, 5U);
+  ClaimedJob next = queue->claim(1, of_four, std::nullopt).at(0);
+  queue->save({}, {{next.claim, answer(std::string(5000, 'x'))}});
+  QueueHealth health = queue->health();
+  EXPECT_EQ(health.n_unanswered, 4U);
+  EXPECT_GT(health.unanswered_bytes, 4 * 5000U) << "by what is there";
+  EXPECT_LT(health.unanswered_bytes, 4 * 5100U);
+
+  queue->cancel_batch(batch);
+  queue->cancel_batch(of_four);
+  while (queue->settle() > 0) {
+  }
+  EXPECT_EQ(queue->health().unanswered_bytes, 0U) << "nothing is left to answer";
+}
+
 }  // namespace
 }  // namespace nightsweep

@@ -106,5 +106,23 @@ TEST_F(Owner, the_gate_says_what_is_waited_for) {
   EXPECT_NE(gate.closed({}, kNoon + 10 * kHourMs), std::nullopt);
 }
 
+// A suspend looks to the worker like a look that comes hours after the one before; a clock that was
+// set back, like one that comes before it.
+TEST_F(Owner, the_gate_goes_by_the_clock_of_each_look) {
+  OwnerOptions options;
+  options.power_folder = folder_.path("none");
+  Gate gate(RunWindows::parse({"22:00-07:00 UTC"}, "--window"), options);
+  constexpr int64_t kHourMs = 3'600'000;
+  constexpr int64_t kEvening = 1'798'459'200'000 + 11 * kHourMs;  // 2026-12-28 23:00 UTC
+  EXPECT_EQ(gate.closed({}, kEvening), std::nullopt);
+  EXPECT_EQ(gate.closed({}, kEvening + 12 * kHourMs), "window opens 22:00") << "slept to 11:00";
+  EXPECT_EQ(gate.closed({}, kEvening + 26 * kHourMs), std::nullopt) << "slept to the next night";
+  EXPECT_EQ(gate.closed({}, kEvening - 2 * kHourMs), "window opens 22:00") << "set back to 21:00";
+  EXPECT_EQ(gate.closed({}, kEvening), std::nullopt);
+  Control until_midnight{.run_now_until_ms = kEvening + kHourMs};
+  EXPECT_EQ(gate.closed(until_midnight, kEvening + 12 * kHourMs), "window opens 22:00")
+      << "run-now ends in a suspend too";
+}
+
 }  // namespace
 }  // namespace nightsweep

@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "engine/memory_demand.h"
 #include "engine/model.h"
+#include "engine/placement.h"
 #include "engine/plan.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -32,34 +34,6 @@ uint32_t choose_context(const GgufModel& gguf, const ModelConfig& config, uint32
   return asked;
 }
 
-// What the planner must know of the tensors. Norms and biases stay; the embedding is read by rows
-// and, where it is tied, its matrix streams as the head too.
-MemoryDemand demand_of(
-    const GgufModel& gguf,
-    const ModelConfig& config,
-    const Device& device,
-    const KvShape& kv) {
-  MemoryDemand demand;
-  for (const GgufTensor& tensor : gguf.tensors()) {
-    auto type = static_cast<QuantType>(tensor.ggml_type);
-    if (tensor.dims.size() < 2) {
-      demand.small_tensor_bytes += tensor.n_elems() * sizeof(float);
-      continue;
-    }
-    bool is_embedding = tensor.name == "token_embd.weight";
-    if (is_embedding) {
-      demand.embedding_bytes = tensor.size_bytes;
-      demand.embedding_row_bytes = quant_bytes(type, tensor.dims[0]);
-    }
-    if (!is_embedding || config.tied_output) {
-      demand.weight_bytes += device.packed_bytes(
-          type, static_cast<uint32_t>(tensor.dims[1]), static_cast<uint32_t>(tensor.dims[0]));
-    }
-  }
-  demand.kv_page_bytes = KvCache::page_bytes_all_layers(device, kv, config.n_layers);
-  return demand;
-}
-
 class BatchingEngine final : public Engine {
  public:
   BatchingEngine(
@@ -76,10 +50,11 @@ class BatchingEngine final : public Engine {
     context_tokens_ = choose_context(*gguf_, config_, options.context_tokens);
 
     KvShape shape{.type = kv_type_, .n_kv_heads = config_.n_kv_heads, .head_dim = config_.head_dim};
-    MemoryDemand demand = demand_of(*gguf_, config_, *device_, shape);
+    MemoryDemand demand = memory_demand(*gguf_, config_, *device_, shape);
     demand.context_tokens = context_tokens_;
     demand.max_sequences = options.max_sequences;
     demand.max_rows = options.max_rows;
+    if (options.typical_tokens > 0) demand.typical_tokens = options.typical_tokens;
     demand.most_resident_bytes = options.most_resident_bytes;
     make_plan(demand, options);
 
@@ -234,9 +209,6 @@ class BatchingEngine final : public Engine {
       }
       demand.budget_bytes =
           options.vram_bytes > 0 ? options.vram_bytes : default_vram_budget(free_bytes);
-      demand.reserve_bytes = [this](const StepLimits& limits) {
-        return device_->reserve_bytes(limits.max_rows, Model::widest_input(config_));
-      };
       plan_ = plan_device_memory(demand, config_);
     }
     budget_bytes_ = demand.budget_bytes;
@@ -246,7 +218,7 @@ class BatchingEngine final : public Engine {
     const WeightPlan& weights = model_->weight_plan();
     bool all_resident = plan_.ring_bytes == 0;
     StreamOptions stream{
-        .resident_bytes = all_resident ? packed_bytes(weights, *device_) : plan_.resident_bytes,
+        .resident_bytes = resident_budget(weights, *device_, plan_),
         .ring_bytes = all_resident ? 0 : std::max(plan_.ring_bytes, min_ring_bytes(weights)),
         .host_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget(),
         .disk_rate = options.disk_rate,

@@ -29,6 +29,7 @@ struct EngineOptions {
   uint64_t vram_bytes = 0;     // the same on a device with memory of its own
   uint32_t max_sequences = 0;  // 0: what memory allows, at most 64 on the CPU and 256 on a GPU
   uint32_t context_tokens = 0;  // 0: the model's own
+  uint32_t typical_tokens = 0;  // prompt and answer, as far as one can tell; 0: a default
   KvType kv_type = KvType::f16;
   double disk_rate = 0;
   double link_rate = 0;

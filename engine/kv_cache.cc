@@ -45,7 +45,7 @@ void KvCache::give_back(uint32_t page) {
 }
 
 uint64_t
-KvCache::page_bytes_all_layers(const Device& device, const KvShape& shape, uint32_t n_layers) {
+KvCache::page_bytes_all_layers(const DeviceSizes& device, const KvShape& shape, uint32_t n_layers) {
   return static_cast<uint64_t>(device.kv_page_bytes(shape)) * n_layers;
 }
 

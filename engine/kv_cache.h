@@ -36,7 +36,7 @@ class KvCache {
   const PrefixIndex& prefixes() const { return prefixes_; }
 
   static uint64_t
-  page_bytes_all_layers(const Device& device, const KvShape& shape, uint32_t n_layers);
+  page_bytes_all_layers(const DeviceSizes& device, const KvShape& shape, uint32_t n_layers);
   static uint32_t pages_for(uint64_t n_tokens) {
     return static_cast<uint32_t>((n_tokens + kKvPageTokens - 1) / kKvPageTokens);
   }

@@ -13,11 +13,21 @@ struct Architecture {
   const char* name;
   std::unique_ptr<Model> (
       *make)(const GgufModel&, const ModelConfig&, Device&, const ModelOptions&);
+  ModelSlices (*cut)(const GgufModel&, const ModelConfig&, uint64_t max_slice_bytes);
 };
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", make_llama},
+    {"llama", make_llama, cut_llama_slices},
 };
+
+const Architecture& architecture_of(const GgufModel& gguf, const ModelConfig& config) {
+  for (const Architecture& known : kArchitectures) {
+    if (config.architecture == known.name) return known;
+  }
+  fail(
+      ErrorKind::model, "{}: general.architecture: expected one of {}, found '{}'", gguf.name(),
+      known_architectures(), config.architecture);
+}
 
 uint32_t n_rows_of(const GgufTensor& tensor) {
   return tensor.dims.size() > 1 ? static_cast<uint32_t>(tensor.dims[1]) : 1;
@@ -30,12 +40,11 @@ std::unique_ptr<Model> Model::make(
     const ModelConfig& config,
     Device& device,
     const ModelOptions& options) {
-  for (const Architecture& known : kArchitectures) {
-    if (config.architecture == known.name) return known.make(gguf, config, device, options);
-  }
-  fail(
-      ErrorKind::model, "{}: general.architecture: expected one of {}, found '{}'", gguf.name(),
-      known_architectures(), config.architecture);
+  return architecture_of(gguf, config).make(gguf, config, device, options);
+}
+
+ModelSlices Model::cut(const GgufModel& gguf, const ModelConfig& config, uint64_t max_slice_bytes) {
+  return architecture_of(gguf, config).cut(gguf, config, max_slice_bytes);
 }
 
 uint32_t Model::widest_input(const ModelConfig& config) {

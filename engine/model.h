@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -32,6 +33,12 @@ struct ModelOptions {
   bool verify_numerics = false;     // look for NaN and infinity after every layer; costs time
 };
 
+// The slices of a model's sweep, and tensors that they name which no file has by itself.
+struct ModelSlices {
+  WeightPlan plan;
+  std::deque<GgufTensor> parts_of_fused;  // addresses stay
+};
+
 // Where a row of a step first held NaN or infinity.
 struct NumericFault {
   enum class Place : uint8_t { none, embedding, layer };
@@ -50,6 +57,10 @@ class Model {
       const ModelOptions& options);
   virtual ~Model() = default;
 
+  // The slices that make() would cut, without a device. `gguf` must outlive them.
+  // Throws Error(model).
+  static ModelSlices
+  cut(const GgufModel& gguf, const ModelConfig& config, uint64_t max_slice_bytes);
   // Columns of the widest matrix of a layer.
   static uint32_t widest_input(const ModelConfig& config);
   // Bytes of scratch memory that a forward pass of these limits takes.
@@ -100,5 +111,7 @@ std::unique_ptr<Model> make_llama(
     const ModelConfig& config,
     Device& device,
     const ModelOptions& options);
+ModelSlices
+cut_llama_slices(const GgufModel& gguf, const ModelConfig& config, uint64_t max_slice_bytes);
 
 }  // namespace nightsweep

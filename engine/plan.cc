@@ -25,7 +25,6 @@ constexpr uint64_t kDeviceSliceBytes = 256 * kMiB;
 constexpr uint64_t kStreamedSliceBytes = 64 * kMiB;
 // With fewer sequences than these, weights that stream serve more tokens than ones that stay.
 constexpr uint32_t kFewSequencesOnADevice = 16;
-constexpr uint32_t kTypicalTokens = 512;  // prompt and answer of one request
 constexpr uint32_t kLeastTokens = 256;    // below it nothing useful can run
 
 uint64_t pages_for(uint64_t n_tokens) {
@@ -54,7 +53,7 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
   MemoryPlan plan;
   plan.max_slice_bytes = slice_bytes_for(demand.budget_bytes);
   plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesByDefault;
-  uint64_t typical = pages_for(std::min(demand.context_tokens, kTypicalTokens));
+  uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
   uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
   // Shrink the step until it fits: first rows, then sequences.
@@ -124,7 +123,7 @@ std::optional<MemoryPlan> plan_resident(const MemoryDemand& demand, const ModelC
   plan.resident_bytes = demand.weight_bytes;
   plan.embedding_resident = true;
   const uint64_t weights = demand.weight_bytes + demand.embedding_bytes + demand.small_tensor_bytes;
-  const uint64_t typical = pages_for(std::min(demand.context_tokens, kTypicalTokens));
+  const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
 
   // Fewer rows cost little; fewer sequences cost tokens a second, so they come last.
   uint32_t rows = kRowsOnADevice;
@@ -155,7 +154,7 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
   MemoryPlan plan;
   plan.max_slice_bytes = kStreamedSliceBytes;
   plan.ring_bytes = std::clamp(demand.budget_bytes / 16, 3 * kStreamedSliceBytes, 1024 * kMiB);
-  const uint64_t typical = pages_for(std::min(demand.context_tokens, kTypicalTokens));
+  const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
   const uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
   uint32_t rows = kRowsOnADevice;

@@ -17,6 +17,7 @@ struct MemoryDemand {
   uint64_t small_tensor_bytes = 0;  // norms and biases, always resident
   uint64_t kv_page_bytes = 0;       // one page of all layers
   uint32_t context_tokens = 0;
+  uint32_t typical_tokens = 512;  // prompt and answer of one request, as far as one can tell
   uint64_t most_resident_bytes = UINT64_MAX;  // of weights, on a device with memory of its own
   uint32_t max_sequences = 0;                 // asked for; 0: choose
   uint32_t max_rows = 0;                      // asked for; 0: choose

@@ -17,12 +17,12 @@ MatrixView view_of(const WeightExtent& extent, const std::byte* data) {
       static_cast<uint32_t>(extent.tensor->dims[0]), data};
 }
 
-uint64_t packed_extent_bytes(const WeightExtent& extent, const Device& device) {
+uint64_t packed_extent_bytes(const WeightExtent& extent, const DeviceSizes& device) {
   const MatrixView view = view_of(extent, nullptr);
   return align_up(device.packed_bytes(view.type, view.n_rows, view.n_cols), kAlignment);
 }
 
-uint64_t packed_slice_bytes(const WeightSlice& slice, const Device& device) {
+uint64_t packed_slice_bytes(const WeightSlice& slice, const DeviceSizes& device) {
   uint64_t total = 0;
   for (const WeightExtent& extent : slice.extents)
     total += packed_extent_bytes(extent, device);

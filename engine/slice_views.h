@@ -13,7 +13,7 @@ namespace nightsweep {
 MatrixView view_of(const WeightExtent& extent, const std::byte* data);
 
 // Packed, each extent on cache lines of its own.
-uint64_t packed_extent_bytes(const WeightExtent& extent, const Device& device);
-uint64_t packed_slice_bytes(const WeightSlice& slice, const Device& device);
+uint64_t packed_extent_bytes(const WeightExtent& extent, const DeviceSizes& device);
+uint64_t packed_slice_bytes(const WeightSlice& slice, const DeviceSizes& device);
 
 }  // namespace nightsweep

@@ -127,7 +127,7 @@ StreamStats CpuWeightStream::stats() const {
 
 }  // namespace
 
-uint64_t packed_bytes(const WeightPlan& plan, const Device& device) {
+uint64_t packed_bytes(const WeightPlan& plan, const DeviceSizes& device) {
   uint64_t total = 0;
   for (const WeightSlice& slice : plan.slices)
     total += packed_slice_bytes(slice, device);

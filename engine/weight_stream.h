@@ -50,7 +50,7 @@ struct StreamStats {
 };
 
 // Memory that all slices take when packed, each on its own cache lines.
-uint64_t packed_bytes(const WeightPlan& plan, const Device& device);
+uint64_t packed_bytes(const WeightPlan& plan, const DeviceSizes& device);
 // The smallest ring: one slice computes while the next is read. A caller whose oldest lease is k
 // slices behind the one that it acquires needs (k + 2) / 2 times as much.
 uint64_t min_ring_bytes(const WeightPlan& plan);

@@ -148,10 +148,24 @@ class DeviceEvent {
 // Operators run in order, and copies of weights in an order of their own, beside them.
 enum class WorkQueue { operators, copies };
 
-class Device {
+// What a device makes of weights, keys and values, and steps, in bytes. Known without the device,
+// so that a machine can be planned that is not here.
+class DeviceSizes {
  public:
-  virtual ~Device() = default;
+  virtual ~DeviceSizes() = default;
 
+  // The host may read and write the device's memory, as on the CPU: no staging is needed.
+  virtual bool shares_host_memory() const = 0;
+  // Bytes that pack() writes for a matrix or slice of this shape.
+  virtual size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) const = 0;
+  // Bytes of one page of one layer.
+  virtual size_t kv_page_bytes(const KvShape& shape) const = 0;
+  // What reserve() will take.
+  virtual uint64_t reserve_bytes(uint32_t /*max_rows*/, uint32_t /*max_cols*/) const { return 0; }
+};
+
+class Device : public DeviceSizes {
+ public:
   // "cpu, AVX-512 VNNI, 2 threads, fast": for people.
   virtual std::string description() const = 0;
   // Changes whenever the bits may change: backend, arithmetic, version of the kernels. Part of
@@ -166,24 +180,16 @@ class Device {
   virtual std::unique_ptr<DeviceMemory> allocate_host(size_t size_bytes) {
     return allocate(size_bytes);
   }
-  // The host may read and write the device's memory, as on the CPU: no staging is needed.
-  virtual bool shares_host_memory() const = 0;
   // Copies from memory of the host, in order with the operators; `from` may change on return.
   virtual void upload(const void* from, size_t size_bytes, std::byte* to) = 0;
   // Waits for all that was queued; then the values as the host can read them: in place, or a copy
   // that is good until the next read_back().
   virtual const float* read_back(const float* from, size_t count) = 0;
 
-  // Bytes that pack() writes for a matrix or slice of this shape.
-  virtual size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) const = 0;
   // file layout in memory of the host -> packed layout in the device's. Must not overlap. The
   // file's bytes must stay until synchronize().
   virtual void pack(const MatrixView& file, std::byte* packed) = 0;
-  // Bytes of one page of one layer.
-  virtual size_t kv_page_bytes(const KvShape& shape) const = 0;
 
-  // What reserve() will take.
-  virtual uint64_t reserve_bytes(uint32_t /*max_rows*/, uint32_t /*max_cols*/) const { return 0; }
   // Room for operators of up to this shape; call once before the first step.
   virtual void reserve(uint32_t max_rows, uint32_t max_cols) = 0;
 
@@ -302,5 +308,9 @@ CudaSupport cuda_support();
 
 // Arithmetic `fast` only; keys and values f16 or q8_0. Throws Error(device) with the reason.
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
+
+// Those of an NVIDIA GPU, in every build. The scratch of its linear operator, which hangs on the
+// number of its processors, is taken as an H200's, the largest.
+std::unique_ptr<DeviceSizes> cuda_sizes();
 
 }  // namespace nightsweep

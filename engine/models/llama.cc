@@ -6,10 +6,11 @@
 // Tensor names and shapes: GGUF's naming, checked by check_llama_tensors().
 #include <algorithm>
 #include <cmath>
-#include <deque>
+#include <utility>
 
 #include "engine/llama_tensors.h"
 #include "engine/model.h"
+#include "engine/models/llama_groups.h"
 
 namespace nightsweep {
 
@@ -26,10 +27,7 @@ struct GroupOutput {
 struct Layer {
   std::unique_ptr<DeviceMemory> attention_norm;  // (dim)
   std::unique_ptr<DeviceMemory> ff_norm;         // (dim)
-  WeightGroup qkv;
-  WeightGroup attention_out;
-  WeightGroup gate_up;
-  WeightGroup down;
+  LlamaLayerGroups groups;
   // Null where the file has none.
   std::unique_ptr<DeviceMemory> q_bias, k_bias, v_bias, out_bias, gate_bias, up_bias, down_bias;
 };
@@ -58,15 +56,17 @@ class Llama final : public Model {
             options.embedding_resident),
         q_dim_(config.n_heads * config.head_dim),
         kv_dim_(config.n_kv_heads * config.head_dim) {
-    for (const LlamaLayerTensors& tensors : tensors_.layers) {
-      layers_.push_back(load_layer(tensors, options.max_slice_bytes));
+    LlamaGroups groups = cut_llama(tensors_, config, options.max_slice_bytes);
+    slices_ = std::move(groups.slices);
+    head_ = std::move(groups.head);
+    for (size_t i = 0; i < groups.layers.size(); ++i) {
+      layers_.push_back(load_layer(tensors_.layers[i], std::move(groups.layers[i])));
     }
     output_norm_ = load_floats(*tensors_.output_norm, reader_, device_);
-    head_ = add_group(plan_, {tensors_.output}, options.max_slice_bytes);
     make_scratch(options.limits);
   }
 
-  const WeightPlan& weight_plan() const override { return plan_; }
+  const WeightPlan& weight_plan() const override { return slices_.plan; }
 
   float* forward(WeightStream& stream, const KvCache& kv, const Step& step) override {
     uint32_t rows = step.n_rows();
@@ -106,35 +106,11 @@ class Llama final : public Model {
     return tensor == nullptr ? nullptr : load_floats(*tensor, reader_, device_);
   }
 
-  // Rows [first, first + n) of a fused matrix or bias, as a tensor of their own; null for null.
-  const GgufTensor* part_of(const GgufTensor* fused, uint32_t first, uint32_t n) {
-    if (fused == nullptr) return nullptr;
-    bool is_matrix = fused->dims.size() > 1;
-    uint64_t row_bytes =
-        quant_bytes(static_cast<QuantType>(fused->ggml_type), is_matrix ? fused->dims[0] : 1);
-    GgufTensor part = *fused;
-    part.dims.back() = n;
-    part.offset = fused->offset + first * row_bytes;
-    part.size_bytes = n * row_bytes;
-    return &parts_of_fused_.emplace_back(std::move(part));
-  }
-
-  Layer load_layer(LlamaLayerTensors tensors, uint64_t max_slice_bytes) {
-    if (tensors.attn_qkv != nullptr) {
-      tensors.attn_q = part_of(tensors.attn_qkv, 0, q_dim_);
-      tensors.attn_k = part_of(tensors.attn_qkv, q_dim_, kv_dim_);
-      tensors.attn_v = part_of(tensors.attn_qkv, q_dim_ + kv_dim_, kv_dim_);
-      tensors.attn_q_bias = part_of(tensors.attn_qkv_bias, 0, q_dim_);
-      tensors.attn_k_bias = part_of(tensors.attn_qkv_bias, q_dim_, kv_dim_);
-      tensors.attn_v_bias = part_of(tensors.attn_qkv_bias, q_dim_ + kv_dim_, kv_dim_);
-    }
+  Layer load_layer(const LlamaLayerTensors& tensors, LlamaLayerGroups groups) {
     Layer layer;
     layer.attention_norm = load_floats(*tensors.attn_norm, reader_, device_);
     layer.ff_norm = load_floats(*tensors.ffn_norm, reader_, device_);
-    layer.qkv = add_group(plan_, {tensors.attn_q, tensors.attn_k, tensors.attn_v}, max_slice_bytes);
-    layer.attention_out = add_group(plan_, {tensors.attn_output}, max_slice_bytes);
-    layer.gate_up = add_group(plan_, {tensors.ffn_gate, tensors.ffn_up}, max_slice_bytes);
-    layer.down = add_group(plan_, {tensors.ffn_down}, max_slice_bytes);
+    layer.groups = std::move(groups);
     layer.q_bias = optional_floats(tensors.attn_q_bias);
     layer.k_bias = optional_floats(tensors.attn_k_bias);
     layer.v_bias = optional_floats(tensors.attn_v_bias);
@@ -177,7 +153,7 @@ class Llama final : public Model {
       WeightStream::Lease lease = stream.acquire(slice);
       if (!compute) continue;
       parts_.clear();
-      const auto& extents = plan_.slices[slice].extents;
+      const auto& extents = slices_.plan.slices[slice].extents;
       for (size_t i = 0; i < extents.size(); ++i) {
         size_t matrix = 0;
         while (group.tensors[matrix] != extents[i].tensor)
@@ -199,7 +175,7 @@ class Llama final : public Model {
   void attend(WeightStream& stream, const KvLayer& kv, uint32_t rows, const Layer& layer) {
     set_normed_input(x_->floats(), *layer.attention_norm, rows, normed_->floats());
     apply(
-        stream, layer.qkv,
+        stream, layer.groups.qkv,
         {{.out = q_->floats(), .stride = q_dim_, .bias = floats_or_null(layer.q_bias)},
          {.out = k_->floats(), .stride = kv_dim_, .bias = floats_or_null(layer.k_bias)},
          {.out = v_->floats(), .stride = kv_dim_, .bias = floats_or_null(layer.v_bias)}});
@@ -210,7 +186,7 @@ class Llama final : public Model {
     device_.attention(kv, q_->floats(), config_.n_heads, scale, attended_->floats());
     device_.set_input(attended_->floats(), rows, q_dim_);
     apply(
-        stream, layer.attention_out,
+        stream, layer.groups.attention_out,
         {{.out = x_->floats(),
           .stride = config_.dim,
           .bias = floats_or_null(layer.out_bias),
@@ -220,14 +196,14 @@ class Llama final : public Model {
   void feed_forward(WeightStream& stream, uint32_t rows, const Layer& layer) {
     set_normed_input(x_->floats(), *layer.ff_norm, rows, normed_->floats());
     apply(
-        stream, layer.gate_up,
+        stream, layer.groups.gate_up,
         {{.out = gate_->floats(),
           .stride = config_.ff_dim,
           .bias = floats_or_null(layer.gate_bias)},
          {.out = up_->floats(), .stride = config_.ff_dim, .bias = floats_or_null(layer.up_bias)}});
     device_.gate_input(gate_->floats(), up_->floats(), rows, config_.ff_dim, gate_->floats());
     apply(
-        stream, layer.down,
+        stream, layer.groups.down,
         {{.out = x_->floats(),
           .stride = config_.dim,
           .bias = floats_or_null(layer.down_bias),
@@ -247,14 +223,13 @@ class Llama final : public Model {
   Device& device_;
   const bool verifies_;
   std::vector<NumericFault> faults_;  // (rows) of the last step, where they are looked for
-  const LlamaTensors tensors_;
+  LlamaTensors tensors_;              // parted where the file has them fused
   TensorReader reader_;
   EmbeddingTable embedding_;
   const uint32_t q_dim_;
   const uint32_t kv_dim_;
 
-  WeightPlan plan_;
-  std::deque<GgufTensor> parts_of_fused_;  // addresses stay
+  ModelSlices slices_;
   std::vector<Layer> layers_;
   std::unique_ptr<DeviceMemory> output_norm_;  // (dim)
   WeightGroup head_;

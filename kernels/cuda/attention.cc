@@ -6,14 +6,14 @@
 
 #include "base/error.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/sizes.h"
 #include "kernels/cuda/status.h"
 
 namespace nightsweep::cuda {
 
 namespace {
 
-// Room for the splits of a few thousand queries; what does not fit goes in several waves.
-constexpr size_t kWorkspaceBytes = size_t{96} << 20;
+constexpr size_t kWorkspaceBytes = kAttentionWorkspaceBytes;
 // Blocks of the mode one_tile that fit a processor, by their shared memory; and how many rounds of
 // them keep all processors busy until the end.
 constexpr uint32_t kTilesAProcessor = 6;

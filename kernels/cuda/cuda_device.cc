@@ -12,6 +12,7 @@
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
+#include "kernels/cuda/sizes.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/device.h"
@@ -95,15 +96,7 @@ class CudaDevice final : public Device {
   void pack(const MatrixView& file, std::byte* packed) override { packing_.pack(file, packed); }
 
   size_t kv_page_bytes(const KvShape& shape) const override {
-    if (shape.type == KvType::f32) {
-      fail(ErrorKind::usage, "--kv f32: a GPU keeps keys and values as f16 or q8_0");
-    }
-    if (padded_head_dim(shape.head_dim) == 0) {
-      fail(
-          ErrorKind::model, "heads of {} elements: expected at most {} on a GPU (use --device cpu)",
-          shape.head_dim, kMaxHeadDim);
-    }
-    return size_t{kv_head_layout(shape.type, shape.head_dim).size_bytes} * shape.n_kv_heads;
+    return cuda_kv_page_bytes(shape);
   }
 
   uint64_t reserve_bytes(uint32_t max_rows, uint32_t max_cols) const override {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/linear_kernels.h"
+#include "kernels/cuda/sizes.h"
 #include "kernels/cuda/status.h"
 
 namespace nightsweep::cuda {
@@ -243,7 +244,7 @@ void LinearOperator::set_workspace(std::byte* memory, cudaStream_t stream) {
 }
 
 size_t LinearOperator::packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) {
-  return divide_up(n_rows, kPanel) * packed_layout(type).panel_bytes(chunk_count(n_cols));
+  return packed_matrix_bytes(type, n_rows, n_cols);
 }
 
 void LinearOperator::pack(const MatrixView& file, std::byte* packed, cudaStream_t stream) const {
@@ -268,9 +269,7 @@ void LinearOperator::embed(
 }
 
 size_t LinearOperator::input_bytes(uint32_t rows, uint32_t n_cols) {
-  const size_t groups = divide_up(rows, kInputRowStep);
-  return align(
-      groups * chunk_count(n_cols) * kInputChunkBytes + groups * kInputRowStep * sizeof(float));
+  return prepared_input_bytes(rows, n_cols);
 }
 
 PreparedInput LinearOperator::prepare(

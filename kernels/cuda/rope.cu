@@ -6,13 +6,14 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/sizes.h"
 #include "kernels/sin_cos.h"
 
 namespace nightsweep::cuda {
 
 namespace {
 
-constexpr uint32_t kMaxPairs = kMaxHeadDim / 2;
+constexpr uint32_t kMaxPairs = kMaxRopePairs;
 constexpr uint32_t kWarps = 4;  // heads a block
 constexpr uint32_t kPerLane = kMaxHeadDim / 32;
 
@@ -227,7 +228,7 @@ constexpr Turn kNoTurn{};
 }  // namespace
 
 size_t Rope::table_bytes(uint32_t max_rows) {
-  return size_t{max_rows} * kMaxPairs * sizeof(float2);
+  return rope_table_bytes(max_rows);
 }
 
 void Rope::reserve(uint32_t max_rows) {

@@ -12,9 +12,14 @@ const char* value_words(const OptionSpec& option) {
     const char* words;
   };
   constexpr Known kKnown[] = {
-      {"device", "cpu cuda"},      {"kv", "f32 f16 q8_0"},
-      {"math", "exact fast"},      {"color", "auto always never"},
-      {"order", "input finished"}, {"endpoint", "/v1/chat/completions /v1/completions"},
+      {"device", "cpu cuda"},
+      {"kv", "f32 f16 q8_0"},
+      {"math", "exact fast"},
+      {"color", "auto always never"},
+      {"order", "input finished"},
+      {"gpu",
+       "rtx-3060 rtx-3090 rtx-4060-ti rtx-4070 rtx-4080 rtx-4090 rtx-5090 a100-40g h100 h200"},
+      {"endpoint", "/v1/chat/completions /v1/completions"},
   };
   for (const Known& known : kKnown) {
     if (option.name == known.name) return known.words;

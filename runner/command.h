@@ -59,6 +59,7 @@ Command make_tokenize_command();
 Command make_render_command();
 Command make_logits_command();
 Command make_perplexity_command();
+Command make_plan_command();
 Command make_bench_command();
 Command make_completion_command();
 

@@ -15,18 +15,15 @@ namespace {
 
 const char* const kVersion = NIGHTSWEEP_VERSION;
 
-// Commands of later versions: known by name, so that the refusal can say so.
-constexpr const char* kLaterCommands[] = {"plan"};
-
 std::vector<Command> all_commands() {
   return {
-      make_run_command(),    make_submit_command(),     make_worker_command(),
-      make_status_command(), make_results_command(),    make_cancel_command(),
-      make_retry_command(),  make_prune_command(),      make_pause_command(),
-      make_resume_command(), make_run_now_command(),    make_backup_command(),
-      make_doctor_command(), make_inspect_command(),    make_tokenize_command(),
-      make_render_command(), make_logits_command(),     make_perplexity_command(),
-      make_bench_command(),  make_completion_command(),
+      make_run_command(),    make_submit_command(),  make_worker_command(),
+      make_status_command(), make_results_command(), make_cancel_command(),
+      make_retry_command(),  make_prune_command(),   make_pause_command(),
+      make_resume_command(), make_run_now_command(), make_backup_command(),
+      make_doctor_command(), make_inspect_command(), make_tokenize_command(),
+      make_render_command(), make_logits_command(),  make_perplexity_command(),
+      make_plan_command(),   make_bench_command(),   make_completion_command(),
   };
 }
 
@@ -39,9 +36,6 @@ const Command* find_command(std::span<const Command> commands, const std::string
 
 const Command& require_command(std::span<const Command> commands, const std::string& name) {
   if (const Command* found = find_command(commands, name)) return *found;
-  for (const char* later : kLaterCommands) {
-    if (name == later) fail(ErrorKind::usage, "{}: not in this version", name);
-  }
   std::vector<std::string> names;
   for (const Command& command : commands)
     names.emplace_back(command.name);

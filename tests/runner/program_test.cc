@@ -115,17 +115,6 @@ TEST_F(Program, a_wrong_command_line_ends_with_2) {
   EXPECT_EQ(run({"results", "nobatch"}).code, 2);
 }
 
-TEST_F(Program, commands_of_later_versions_are_refused_by_name) {
-  Outcome help = run({"--help"});
-  EXPECT_EQ(help.code, 0);
-  for (const char* later : {"plan"}) {
-    Outcome outcome = run({later});
-    EXPECT_EQ(outcome.code, 2);
-    EXPECT_NE(outcome.err.find("not in this version"), std::string::npos) << outcome.err;
-    EXPECT_EQ(help.out.find(std::string("\n  ") + later), std::string::npos);
-  }
-}
-
 TEST_F(Program, a_refused_file_ends_with_3_and_queues_nothing) {
   std::string in = write_file("in.jsonl", lines(2, 2) + "{\"prompt\":true}\n");
   Outcome outcome = run({"run", in, "--model", model()});
@@ -312,7 +301,7 @@ TEST_F(Program, help_stands_with_an_example_for_every_command) {
   for (const char* command :
        {"run",    "submit", "worker",     "status",  "results",    "inspect", "tokenize",
         "render", "logits", "perplexity", "bench",   "completion", "cancel",  "retry",
-        "prune",  "pause",  "resume",     "run-now", "backup",     "doctor"}) {
+        "prune",  "pause",  "resume",     "run-now", "backup",     "doctor",  "plan"}) {
     Outcome outcome = run({command, "--help"});
     EXPECT_EQ(outcome.code, 0);
     EXPECT_NE(outcome.out.find("Example:"), std::string::npos) << command;

@@ -14,6 +14,10 @@ constexpr uint64_t kExtentAlignment = 256;
 // Small enough that a throttled copy comes in an even flow, large enough for the link's full rate.
 constexpr uint64_t kCopyBytes = 8 << 20;
 
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 }  // namespace
 
 uint64_t DeviceRing::bytes_of(const WeightSlice& slice) {
@@ -75,7 +79,9 @@ void DeviceRing::run() {
       lock.unlock();
       end_host_leases(0);
       lock.lock();
+      const auto begin = std::chrono::steady_clock::now();
       space_is_free_.wait(lock, [this] { return is_stopping_ || can_place_next(); });
+      stats_.room_wait_s += seconds_since(begin);
       continue;
     }
     const uint32_t index = next_to_place_;
@@ -120,7 +126,9 @@ const DeviceEvent* DeviceRing::place_next() {
 
 void DeviceRing::copy(uint32_t index) {
   Element& element = elements_[index];
+  const auto begin = std::chrono::steady_clock::now();
   const std::vector<std::byte*>& from = host_.acquire(index);
+  const double waited_s = seconds_since(begin);
   host_leases_.push_back(index);
   std::byte* into = ring_.data() + space_.offset_of(element.begin);
   for (size_t e = 0; e < element.extents.size(); ++e) {
@@ -139,6 +147,8 @@ void DeviceRing::copy(uint32_t index) {
     into += align_up(size_bytes, kExtentAlignment);
   }
   device_.record(*element.filled, WorkQueue::copies);
+  const std::lock_guard lock(mutex_);
+  stats_.host_wait_s += waited_s;
 }
 
 // Waits for the oldest copies until at most so many slices of the host are leased.
@@ -160,8 +170,7 @@ const std::vector<std::byte*>& DeviceRing::acquire(uint32_t index) {
     const auto begin = std::chrono::steady_clock::now();
     element_is_filled_.wait(
         lock, [&] { return element.state == State::filled || error_ != nullptr; });
-    stats_.wait_s +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    stats_.wait_s += seconds_since(begin);
     if (element.state != State::filled) std::rethrow_exception(error_);
   }
   element.state = State::leased;

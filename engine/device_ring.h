@@ -36,7 +36,9 @@ class DeviceRing {
  public:
   struct Stats {
     uint64_t copied_bytes = 0;
-    double wait_s = 0;  // of acquire()
+    double wait_s = 0;       // of acquire()
+    double host_wait_s = 0;  // of the thread, for a slice to come into the host's memory
+    double room_wait_s = 0;  // of the thread, for room in the ring
   };
 
   // `ring`: the device's memory, at least twice the largest slice. All must outlive it.

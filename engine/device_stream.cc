@@ -75,6 +75,8 @@ class DeviceStream final : public WeightStream {
     const DeviceRing::Stats copied = ring_->stats();
     stats.copied_bytes = copied.copied_bytes;
     stats.wait_s = copied.wait_s;
+    stats.copy_wait_s = copied.host_wait_s;
+    stats.ring_wait_s = copied.room_wait_s;
     stats.measured_link_rate = measured_link_rate_;
     stats.host_bytes = host_->kept_bytes();
     stats.streamed_bytes = host_->read_bytes();

@@ -44,6 +44,8 @@ struct StreamStats {
   uint64_t sweeps = 0;
   double wait_s = 0;              // time acquire() spent waiting for the disk
   double read_busy_s = 0;         // time in which at least one read was in flight
+  double copy_wait_s = 0;         // copies into the device waited for data of the host's memory
+  double ring_wait_s = 0;         // the same, for room in the device's ring
   double measured_disk_rate = 0;  // bytes a second, measured at the start; 0: not measured
   double measured_link_rate = 0;
   std::string source;  // "io_uring O_DIRECT", "pread O_DIRECT", "pread buffered", "resident"

@@ -99,6 +99,7 @@ struct Choice {
 
 struct Usage {
   uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;  // of these, not computed again: another request begins alike
   uint64_t completion_tokens = 0;
 };
 
@@ -110,6 +111,7 @@ struct Timings {
   uint64_t sweeps = 0;
   uint32_t attempts = 0;
   double tokens_per_s = 0;
+  double energy_j = -1;  // its share by tokens of what the machine used; below 0: not measured
 };
 
 struct Answer {

@@ -175,7 +175,8 @@ Json system_fingerprint(const std::string& model_fingerprint) {
   return "fp_" + model_fingerprint.substr(0, kDigits);
 }
 
-// The body without what differs between two runs of the same work.
+// The body without what differs between two runs of the same work; how much of a prompt was shared
+// depends on who else was there.
 std::string stable_body(const std::string& body) {
   constexpr size_t kMaxDepth = 1024;
   Json json = Json::parse(body, kMaxDepth);
@@ -185,6 +186,12 @@ std::string stable_body(const std::string& body) {
   };
   Json::Object& members = json.as_object();
   members.erase(std::remove_if(members.begin(), members.end(), is_volatile), members.end());
+  for (auto& [name, value] : members) {
+    if (name != "usage" || !value.is_object()) continue;
+    std::erase_if(value.as_object(), [](const Json::Member& member) {
+      return member.first == "prompt_tokens_details";
+    });
+  }
   return json.dump();
 }
 
@@ -233,6 +240,7 @@ Json answer_body(const Job& job, const Answer& answer, std::string_view request_
            {"prompt_tokens", usage.prompt_tokens},
            {"completion_tokens", usage.completion_tokens},
            {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+           {"prompt_tokens_details", Json::Object{{"cached_tokens", usage.cached_tokens}}},
        }},
       {"system_fingerprint", system_fingerprint(answer.model_fingerprint)},
   };
@@ -279,6 +287,7 @@ Json timings_object(const Answer& answer, const std::vector<std::string>& ignore
       {"seed", answer.seed},
       {"model_fingerprint", answer.model_fingerprint},
   };
+  if (timings.energy_j >= 0) object.set("energy_j", timings.energy_j);
   if (!ignored.empty()) {
     Json::Array names(ignored.begin(), ignored.end());
     object.set("ignored", std::move(names));

@@ -168,6 +168,8 @@ class Device : public DeviceSizes {
  public:
   // "cpu, AVX-512 VNNI, 2 threads, fast": for people.
   virtual std::string description() const = 0;
+  // Of a GPU on the PCI bus, "00000000:3b:00.0"; empty: none.
+  virtual std::string pci_address() const { return ""; }
   // Changes whenever the bits may change: backend, arithmetic, version of the kernels. Part of
   // the identity of a checkpoint.
   virtual std::string kernel_version() const = 0;

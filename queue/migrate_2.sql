@@ -13,6 +13,7 @@ CREATE TABLE sweep (
   n_sweeps       INTEGER NOT NULL,
   prefill_tokens INTEGER NOT NULL,
   decode_tokens  INTEGER NOT NULL,
+  new_tokens     INTEGER NOT NULL,
   shared_tokens  INTEGER NOT NULL,
   evictions      INTEGER NOT NULL,
   resident_bytes INTEGER NOT NULL,

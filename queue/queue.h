@@ -182,7 +182,8 @@ struct SweepRecord {
   int64_t end_ms = 0;
   uint64_t n_sweeps = 0;
   uint64_t prefill_tokens = 0;
-  uint64_t decode_tokens = 0;
+  uint64_t decode_tokens = 0;  // with prefill_tokens: rows
+  uint64_t new_tokens = 0;     // generated; the first of an answer comes of its prompt
   uint64_t shared_tokens = 0;  // of prompts, not computed: another one begins alike
   uint64_t evictions = 0;
   uint64_t resident_bytes = 0;  // of weights, used where they stood in the device's memory

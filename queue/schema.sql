@@ -162,6 +162,7 @@ CREATE TABLE sweep (
   n_sweeps       INTEGER NOT NULL,
   prefill_tokens INTEGER NOT NULL,  -- with decode_tokens: rows
   decode_tokens  INTEGER NOT NULL,
+  new_tokens     INTEGER NOT NULL,  -- generated; the first of an answer comes of its prompt
   shared_tokens  INTEGER NOT NULL,  -- of prompts, not computed: another one begins alike
   evictions      INTEGER NOT NULL,
   -- Weights by tier.

@@ -9,16 +9,18 @@ void SqliteQueue::add_sweeps(const SweepRecord& record) {
     connection_
         .query(
             "INSERT INTO sweep (model, begin_ms, end_ms, n_sweeps, prefill_tokens, decode_tokens,"
-            " shared_tokens, evictions, resident_bytes, link_bytes, disk_bytes, sweep_s, queue_s,"
+            " new_tokens, shared_tokens, evictions, resident_bytes, link_bytes, disk_bytes, "
+            "sweep_s, queue_s,"
             " wait_s, link_wait_s, ring_wait_s, disk_busy_s, link_share, disk_share, binding,"
             " energy_j)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
         .with(record.model)
         .with(record.begin_ms)
         .with(record.end_ms)
         .with(record.n_sweeps)
         .with(record.prefill_tokens)
         .with(record.decode_tokens)
+        .with(record.new_tokens)
         .with(record.shared_tokens)
         .with(record.evictions)
         .with(record.resident_bytes)
@@ -41,8 +43,9 @@ void SqliteQueue::add_sweeps(const SweepRecord& record) {
 std::vector<SweepRecord> SqliteQueue::sweeps_since(int64_t end_ms) {
   return connection_.read([&] {
     Query query = connection_.query(
-        "SELECT model, begin_ms, end_ms, n_sweeps, prefill_tokens, decode_tokens, shared_tokens,"
-        " evictions, resident_bytes, link_bytes, disk_bytes, sweep_s, queue_s, wait_s, link_wait_s,"
+        "SELECT model, begin_ms, end_ms, n_sweeps, prefill_tokens, decode_tokens, new_tokens,"
+        " shared_tokens, evictions, resident_bytes, link_bytes, disk_bytes, sweep_s, queue_s, "
+        "wait_s, link_wait_s,"
         " ring_wait_s, disk_busy_s, link_share, disk_share, binding, energy_j"
         " FROM sweep INDEXED BY sweep_by_end WHERE end_ms >= ? ORDER BY end_ms, id");
     query.with(end_ms);
@@ -63,6 +66,7 @@ std::vector<SweepRecord> SqliteQueue::sweeps_since(int64_t end_ms) {
       record.n_sweeps = count();
       record.prefill_tokens = count();
       record.decode_tokens = count();
+      record.new_tokens = count();
       record.shared_tokens = count();
       record.evictions = count();
       record.resident_bytes = count();

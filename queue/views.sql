@@ -98,10 +98,10 @@ SELECT
   strftime('%Y-%m-%dT%H:%M:%fZ', begin_ms / 1000.0, 'unixepoch') AS began_at,
   strftime('%Y-%m-%dT%H:%M:%fZ', end_ms / 1000.0, 'unixepoch') AS ended_at,
   model, n_sweeps, prefill_tokens + decode_tokens AS rows, prefill_tokens, decode_tokens,
-  shared_tokens, evictions, decode_tokens / nullif(sweep_s, 0) AS tokens_per_s,
+  new_tokens, shared_tokens, evictions, new_tokens / nullif(sweep_s, 0) AS tokens_per_s,
   resident_bytes, link_bytes, disk_bytes, sweep_s, queue_s, wait_s, link_wait_s, ring_wait_s,
   disk_busy_s, link_share, disk_share, binding, energy_j,
-  energy_j / nullif(decode_tokens, 0) AS joules_per_token, begin_ms, end_ms
+  energy_j / nullif(new_tokens, 0) AS joules_per_token, begin_ms, end_ms
 FROM sweep;
 
 CREATE TRIGGER batches_update INSTEAD OF UPDATE ON batches BEGIN

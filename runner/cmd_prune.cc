@@ -32,10 +32,10 @@ int prune(const Invocation& invocation) {
     int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                          system_clock::now().time_since_epoch())
                          .count();
-    for (const BatchInfo& batch :
-         queue->batches_ended_before(now_ms - static_cast<int64_t>(age_s * 1000))) {
+    int64_t end_ms = now_ms - static_cast<int64_t>(age_s * 1000);
+    for (const BatchInfo& batch : queue->batches_ended_before(end_ms))
       add(batch);
-    }
+    queue->prune_sweeps(end_ms);
   }
   for (const std::string& name : arguments.operands())
     add(require_batch(*queue, name));
@@ -50,7 +50,7 @@ int prune(const Invocation& invocation) {
 Command make_prune_command() {
   return {
       .name = "prune",
-      .summary = "delete batches that ended long ago, or those that are named",
+      .summary = "delete batches and figures of sweeps that ended long ago, or named batches",
       .usage = "[BATCH...] [--older-than TIME] [options]",
       .example = "nightsweep prune --older-than 90d",
       .options = join(

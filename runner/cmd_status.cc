@@ -1,10 +1,11 @@
 #include <unistd.h>
 
-#include <algorithm>
+#include <chrono>
 #include <ctime>
 
 #include "base/units.h"
 #include "runner/command.h"
+#include "runner/night.h"
 #include "runner/output.h"
 #include "runner/results_writer.h"
 #include "runner/stop_signal.h"
@@ -19,7 +20,15 @@ struct Snapshot {
   std::optional<WorkerInfo> worker;  // only one that is alive
   Json progress;                     // the worker's own, or null
   std::vector<BatchInfo> batches;    // newest first
+  std::optional<Night> night;
 };
+
+int64_t now_ms() {
+  using std::chrono::system_clock;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             system_clock::now().time_since_epoch())
+      .count();
+}
 
 // `queue`: null where there is none yet.
 Snapshot take_snapshot(Queue* queue_or_null, const std::string& batch) {
@@ -37,6 +46,7 @@ Snapshot take_snapshot(Queue* queue_or_null, const std::string& batch) {
   }
   if (batch.empty()) {
     snapshot.batches = queue.batches(kMostBatches);
+    snapshot.night = night_of(queue.sweeps_since(now_ms() - kNightMs));
   } else {
     snapshot.batches.push_back(require_batch(queue, batch));
   }
@@ -112,6 +122,7 @@ Json status_json(const Snapshot& snapshot) {
   Json json = Json::Object{};
   json.set("worker", std::move(worker));
   json.set("batches", std::move(batches));
+  json.set("night", snapshot.night ? night_json(*snapshot.night) : Json(nullptr));
   return json;
 }
 
@@ -150,6 +161,7 @@ std::string status_table(const Snapshot& snapshot) {
   } else {
     text = "no worker (start one with: nightsweep worker)\n";
   }
+  if (snapshot.night) text += night_text(*snapshot.night, time_text(snapshot.night->begin_ms));
   if (snapshot.batches.empty()) return text + "no batches\n";
   text += format(
       "{:<30} {:<20} {:<12} {:>15} {:>7} {:>12} {:<16} {}\n", "BATCH", "NAME", "STATUS", "DONE",

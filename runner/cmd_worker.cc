@@ -257,11 +257,11 @@ class WorkerCommand {
     metrics.counters.add(counters);
     metrics.counters.sequences_in_flight = counters.sequences_in_flight;
     metrics.is_waiting = closed_.has_value();
-    metrics.watts = power_.watts(now);
     if (server_ != nullptr) {
       metrics.model = server_->path();
       metrics.engine = stats != nullptr ? *stats : server_->stats();
       metrics.disk_share = disk_share(metrics.engine);
+      metrics.link_share = link_share(metrics.engine);
     }
     try {
       write_metrics(options_.worker.metrics_file, metrics);
@@ -295,7 +295,6 @@ class WorkerCommand {
   PromptModels models_;
   Gate gate_;
   ServiceNotifier notifier_ = ServiceNotifier::from_environment();
-  PowerMeter power_;
   WorkerCounters before_;                         // of what was served before
   std::optional<std::string> closed_;             // why work waits
   std::map<std::string, double> waits_since_s_;   // other models by file

@@ -19,7 +19,9 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "kernels/device.h"
 #include "queue/queue.h"
+#include "runner/energy.h"
 #include "runner/model_source.h"
 #include "runner/window.h"
 
@@ -46,6 +48,7 @@ class Examination {
     check("locked memory", [&] { locked_memory(); });
     check("io_uring", [&] { io_uring(); });
     check("driver", [&] { driver(); });
+    check("energy", [&] { energy(); });
     check("clock", [&] { clock(); });
     check("fault", [&] { fault(); });
     return std::move(findings_);
@@ -163,6 +166,7 @@ class Examination {
     std::unique_ptr<Device> device = open_device(options_);
     self_test(*device);
     add(Level::ok, format("{}: self-test passed", device->description()));
+    gpu_ = device->pci_address();
   }
 
   void model() {
@@ -248,6 +252,15 @@ class Examination {
     add(Level::ok, text.substr(0, text.find('\n')));
   }
 
+  void energy() {
+    EnergyMeter meter(gpu_);
+    if (const std::string found = meter.description(); !found.empty()) {
+      add(Level::ok, format("{} tell joules a token", found));
+    }
+    for (const std::string& note : meter.notes())
+      add(Level::note, note, "answers and status leave out what is not measured");
+  }
+
   void clock() {
     constexpr std::time_t kSomeDayIn2025 = 1'735'689'600;
     if (std::time(nullptr) < kSomeDayIn2025) {
@@ -274,6 +287,7 @@ class Examination {
   std::vector<Finding> findings_;
   uint64_t n_unanswered_ = 0;
   uint64_t unanswered_bytes_ = 0;
+  std::string gpu_;  // its address; empty: none
 };
 
 }  // namespace

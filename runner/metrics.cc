@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <utility>
 
 #include "base/file.h"
@@ -87,8 +86,25 @@ std::string metrics_text(const Metrics& metrics) {
   text.one(
       "nightsweep_limit_share", "gauge", "Stream over the disk's measured rate; 0: none.",
       metrics.disk_share);
-  if (metrics.watts >= 0) {
-    text.one("nightsweep_processor_watts", "gauge", "Mean power (RAPL).", metrics.watts);
+  text.one(
+      "nightsweep_link_bytes_total", "counter",
+      "Bytes copied into the device's memory for sweeps of the loaded model.",
+      static_cast<double>(metrics.engine.stream.copied_bytes));
+  text.one(
+      "nightsweep_link_share", "gauge", "Copies over the link's measured rate; 0: none.",
+      metrics.link_share);
+  text.one(
+      "nightsweep_weight_wait_seconds_total", "counter",
+      "Time in which operators waited for weights of the loaded model.",
+      metrics.engine.stream.wait_s);
+  text.one(
+      "nightsweep_shared_tokens_total", "counter",
+      "Prompt tokens that were not computed, since another prompt begins alike.",
+      static_cast<double>(metrics.engine.shared_tokens));
+  if (metrics.counters.energy_j >= 0) {
+    text.one(
+        "nightsweep_energy_joules_total", "counter", "Energy used during sweeps (NVML, RAPL).",
+        metrics.counters.energy_j);
   }
   return text.take();
 }
@@ -97,23 +113,6 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   AtomicFile file(path, 0644);
   file.write(metrics_text(metrics));
   file.commit();
-}
-
-PowerMeter::PowerMeter(std::string energy_file) : energy_file_(std::move(energy_file)) {}
-
-double PowerMeter::read_joules() const {
-  std::ifstream file(energy_file_);
-  double microjoules = -1;
-  return file >> microjoules ? microjoules / 1e6 : -1;
-}
-
-double PowerMeter::watts(double now_s) {
-  double joules = read_joules();
-  double last_joules = std::exchange(last_joules_, joules);
-  double last_s = std::exchange(last_s_, now_s);
-  // The counter wraps around; then this once nothing is known.
-  if (joules < 0 || last_joules < 0 || joules < last_joules || now_s <= last_s) return -1;
-  return (joules - last_joules) / (now_s - last_s);
 }
 
 }  // namespace nightsweep

@@ -35,6 +35,7 @@ std::string progress_text(const ProgressState& state) {
                                      : format("{} answered", finished);
   if (state.failed > 0) text += format(" ({} failed)", state.failed);
   text += format(", {} in flight, {:.1f} tokens/s", state.in_flight, state.tokens_per_s);
+  if (state.link_share > 0) text += format(", link {:.0f}%", 100 * state.link_share);
   if (state.disk_share > 0) text += format(", disk {:.0f}%", 100 * state.disk_share);
   if (state.left_s >= 0) text += ", " + duration_text(state.left_s) + " left";
   return text;
@@ -48,6 +49,7 @@ Json progress_json(const ProgressState& state) {
   json.set("tokens_per_s", state.tokens_per_s);
   json.set("jobs_per_s", state.jobs_per_s);
   json.set("disk_share", state.disk_share);
+  json.set("link_share", state.link_share);
   json.set("left_s", state.left_s >= 0 ? Json(state.left_s) : Json(nullptr));
   return json;
 }

@@ -21,6 +21,7 @@ struct ProgressState {
   double tokens_per_s = 0;  // now
   double jobs_per_s = 0;    // since the start
   double disk_share = 0;    // of the disk's measured rate; 0: nothing is streamed
+  double link_share = 0;    // the same of the link into the device's memory
   double left_s = -1;       // below 0: unknown
 };
 

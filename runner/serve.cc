@@ -35,7 +35,9 @@ class Observer {
     state.total = before_.total;
     state.in_flight = counters.sequences_in_flight;
     state.tokens_per_s = rate_.per_second();
-    state.disk_share = disk_share(engine_.stats());
+    const EngineStats stats = engine_.stats();
+    state.disk_share = disk_share(stats);
+    state.link_share = link_share(stats);
     auto finished = static_cast<double>(counters.answered + counters.failed);
     if (counters.since_start_s > 0) state.jobs_per_s = finished / counters.since_start_s;
     // The first to finish are the shortest answers: an estimate from them alone would be absurd.
@@ -79,14 +81,20 @@ ModelServer::ModelServer(const PromptModel& model, const CommonOptions& options)
     : model_(model),
       kv_type_(kv_type_name(options.kv_type)),
       engine_(open_engine(model.gguf(), options)),
-      maker_(model.maker_for(std::min(model.context_tokens(), engine_->context_tokens()))) {}
+      maker_(model.maker_for(std::min(model.context_tokens(), engine_->context_tokens()))),
+      energy_(engine_->device().pci_address()) {
+  for (const std::string& note : energy_.notes())
+    log_debug("energy: {}", note);
+}
 
 Worker::End ModelServer::serve(Queue& queue, const ServeOptions& options) {
   WorkerOptions worker_options;
   worker_options.claim = options.claim;
   worker_options.model_name = std::filesystem::path(path()).stem().string();
   worker_options.model_fingerprint = model_.gguf()->fingerprint();
+  worker_options.model_file = path();
   worker_options.ends_when_idle = options.ends_when_idle;
+  worker_options.joules = [this] { return energy_.joules(); };
   worker_options.fault = FaultPlan::from_environment();
   Worker worker(queue, *engine_, maker_, std::move(worker_options));
   Observer observer(queue, *engine_, options);
@@ -114,7 +122,16 @@ std::string ModelServer::report() const {
       counters_.prompt_tokens, counters_.completion_tokens,
       rate(counters_.completion_tokens, counters_.step_s), counters_.steps,
       rate(counters_.completion_tokens, static_cast<double>(counters_.steps)));
+  if (stats.shared_tokens > 0) {
+    text += format("{} prompt tokens were not computed: others begin alike\n", stats.shared_tokens);
+  }
   text += format("{}\n", stream_text(stats));
+  if (counters_.energy_j >= 0 && counters_.completion_tokens > 0) {
+    text += format(
+        "{:.2f} J a generated token: {}\n",
+        counters_.energy_j / static_cast<double>(counters_.completion_tokens),
+        energy_.description());
+  }
   text += format(
       "{}, KV {}; queue {:.1f}% of the time", device_text(), kv_type_,
       counters_.since_start_s > 0 ? 100 * counters_.save_s / counters_.since_start_s : 0.0);

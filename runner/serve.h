@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "queue/queue.h"
+#include "runner/energy.h"
 #include "runner/model_source.h"
 #include "runner/options.h"
 #include "runner/worker.h"
@@ -44,6 +45,7 @@ class ModelServer {
   const char* kv_type_;
   std::unique_ptr<Engine> engine_;
   RequestMaker maker_;
+  EnergyMeter energy_;
   WorkerCounters counters_;
 };
 

@@ -39,6 +39,19 @@ ApiError server_error(std::string message, std::string code) {
   return error;
 }
 
+// Prompt tokens that nobody computed for this job. The choices of a prompt stand together.
+uint64_t cached_tokens(const std::vector<SequenceResult>& choices, size_t n_prompts) {
+  uint64_t cached = 0;
+  const size_t n_each = choices.size() / n_prompts;
+  for (size_t first = 0; first < choices.size(); first += n_each) {
+    uint64_t least = choices[first].n_shared_tokens;
+    for (size_t i = 1; i < n_each; ++i)
+      least = std::min(least, choices[first + i].n_shared_tokens);
+    cached += least;
+  }
+  return cached;
+}
+
 }  // namespace
 
 struct Worker::ActiveJob {
@@ -57,6 +70,8 @@ struct Worker::ActiveJob {
   double queued_s = 0;
   double claimed_at_s = 0;
   double first_token_s = -1;  // from the claim
+  double energy_j = 0;
+  uint64_t rows_since_look = 0;  // at the energy
   std::optional<ApiError> error;
 };
 
@@ -65,7 +80,8 @@ Worker::Worker(Queue& queue, Engine& engine, const RequestMaker& maker, WorkerOp
       engine_(engine),
       maker_(maker),
       options_(std::move(options)),
-      identity_(engine.identity()) {}
+      identity_(engine.identity()),
+      sweep_log_(queue, engine, options_.model_file, options_.sweep_row_every_s) {}
 
 Worker::~Worker() = default;
 
@@ -80,6 +96,7 @@ Worker::End Worker::run(
     End end = loop(stop, tick);
     save(true);
     release_all();
+    end_sweeps();
     return end;
   } catch (const Error& error) {
     // What was finished goes to disk and the rest back to the queue if the queue still works; if
@@ -88,6 +105,7 @@ Worker::End Worker::run(
     try {
       save(true);
       release_all();
+      end_sweeps();
     } catch (const Error& second) {
       log_debug("that failed too: {}", second.what());
     }
@@ -99,15 +117,21 @@ Worker::End Worker::loop(
     const std::function<bool()>& stop,
     const std::function<void(const WorkerCounters&)>& tick) {
   double last_tick_s = -1;
+  bool is_working = false;
   for (;;) {
     if (stop()) return End::stopped;
     bool got_jobs = top_up();
-    bool is_working = engine_.n_active() > 0;
+    bool was_working = std::exchange(is_working, engine_.n_active() > 0);
     if (is_working) {
+      if (!was_working) begin_energy();
+      sweep_log_.before_step(sweep_totals());
       StepReport report = engine_.step();
       ++counters_.steps;
       if (options_.fault.crashes_at(counters_.steps)) die_at_once();
       absorb(report);
+      sweep_log_.after_step(sweep_totals());
+    } else {
+      end_sweeps();
     }
     double since_save_s = std::chrono::duration<double>(Clock::now() - last_save_).count();
     if (queue_.has_changed()) drop_stopped();
@@ -242,16 +266,19 @@ void Worker::start(ClaimedJob claimed) {
 
 void Worker::absorb(StepReport& report) {
   counters_.step_s += report.seconds;
-  for (uint64_t handle : report.members) {
-    auto place = places_.find(handle);
+  for (size_t i = 0; i < report.members.size(); ++i) {
+    auto place = places_.find(report.members[i]);
     if (place == places_.end()) continue;
     ActiveJob& job = *place->second.job;
+    job.rows_since_look += report.member_rows[i];
+    rows_since_look_ += report.member_rows[i];
     if (options_.fault.is_poison(job.claimed.custom_id)) die_at_once();
     if (job.last_step != counters_.steps) {
       job.last_step = counters_.steps;
       ++job.sweeps;
     }
   }
+  share_energy(report);
   counters_.completion_tokens += report.new_tokens.size();
   for (const auto& [handle, token] : report.new_tokens) {
     auto place = places_.find(handle);
@@ -263,6 +290,47 @@ void Worker::absorb(StepReport& report) {
   }
   for (SequenceResult& result : report.finished)
     finish_choice(std::move(result));
+}
+
+// What was used while nothing was at work is nobody's.
+void Worker::begin_energy() {
+  last_joules_ = options_.joules ? options_.joules() : std::nullopt;
+  last_energy_look_ = Clock::now();
+  if (last_joules_) counters_.energy_j = std::max(counters_.energy_j, 0.0);
+}
+
+// By rows: a token of a prompt and one of an answer cost the same in a sweep.
+void Worker::share_energy(const StepReport& report) {
+  const std::chrono::duration<double> since = Clock::now() - last_energy_look_;
+  // The first to leave want a price too.
+  const bool lacks_price = joules_a_row_ == 0 && !report.finished.empty();
+  if (lacks_price || since.count() >= options_.energy_look_every_s) look_at_energy();
+}
+
+void Worker::look_at_energy() {
+  if (!last_joules_ || rows_since_look_ == 0) return;
+  const std::optional<double> now = options_.joules();
+  if (!now) return;
+  const double used = *now - *std::exchange(last_joules_, now);
+  last_energy_look_ = Clock::now();
+  joules_a_row_ = used / static_cast<double>(std::exchange(rows_since_look_, 0));
+  counters_.energy_j += used;
+  for (auto& [id, job] : active_) {
+    job->energy_j += joules_a_row_ * static_cast<double>(std::exchange(job->rows_since_look, 0));
+  }
+}
+
+// Nothing is at work any more.
+void Worker::end_sweeps() {
+  look_at_energy();
+  sweep_log_.flush(sweep_totals());
+}
+
+SweepLog::Totals Worker::sweep_totals() const {
+  return {
+      .new_tokens = counters_.completion_tokens,
+      .queue_s = counters_.save_s,
+      .energy_j = counters_.energy_j};
 }
 
 void Worker::finish_choice(SequenceResult result) {
@@ -297,6 +365,7 @@ void Worker::complete(ActiveJob& job) {
     timings.prefill_s = std::max(timings.prefill_s, result.prefill_s);
     timings.decode_s = std::max(timings.decode_s, result.decode_s);
   }
+  answer.usage.cached_tokens = cached_tokens(job.results, job.prompts.size());
   timings.queued_s = std::max(job.queued_s, 0.0);
   timings.first_token_s = std::max(job.first_token_s, 0.0);
   timings.sweeps = job.sweeps;
@@ -305,6 +374,9 @@ void Worker::complete(ActiveJob& job) {
       answer.usage.completion_tokens - std::min(answer.usage.completion_tokens, job.n_resumed);
   double taken_s = elapsed_s() - job.claimed_at_s;
   timings.tokens_per_s = taken_s > 0 ? static_cast<double>(generated) / taken_s : 0;
+  // Its last rows, if nobody has looked since, at the price of those before.
+  if (last_joules_)
+    timings.energy_j = job.energy_j + joules_a_row_ * static_cast<double>(job.rows_since_look);
   answer.seed = job.job.parameters.seed;
   answer.model = job.job.model.empty() ? options_.model_name : job.job.model;
   answer.model_fingerprint = options_.model_fingerprint;

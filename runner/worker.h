@@ -8,6 +8,7 @@
 // error result, and its neighbours never notice.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -23,6 +24,7 @@
 #include "queue/queue.h"
 #include "runner/fault.h"
 #include "runner/request.h"
+#include "runner/sweep_log.h"
 
 namespace nightsweep {
 
@@ -31,10 +33,15 @@ struct WorkerOptions {
   std::function<ClaimOutcome(ClaimRequest request)> claim;
   std::string model_name;         // in answers to lines that name no model
   std::string model_fingerprint;  // in answers
+  std::string model_file;         // in the rows of sweeps
   bool ends_when_idle = true;     // else waits for jobs until it is stopped
   double save_every_s = 1.0;
   double poll_every_s = 0.5;  // idle: look for jobs
   FaultPlan fault;
+  double sweep_row_every_s = SweepLog::kRowEvery;
+  // Joules that the machine has used since some moment; none, or nullopt: not measured.
+  std::function<std::optional<double>()> joules;
+  double energy_look_every_s = 1;  // a look at a GPU takes milliseconds
 };
 
 // What a worker has done since it began.
@@ -49,6 +56,7 @@ struct WorkerCounters {
   double step_s = 0;  // in steps
   double save_s = 0;  // in transactions of the queue
   double since_start_s = 0;
+  double energy_j = -1;  // used by the machine during steps; below 0: not measured
 
   // Those that only grow.
   void add(const WorkerCounters& other) {
@@ -59,6 +67,7 @@ struct WorkerCounters {
     steps += other.steps;
     step_s += other.step_s;
     save_s += other.save_s;
+    if (other.energy_j >= 0) energy_j = std::max(energy_j, 0.0) + other.energy_j;
   }
 };
 
@@ -94,6 +103,11 @@ class Worker {
   bool top_up();
   void start(ClaimedJob claimed);
   void absorb(StepReport& report);
+  void begin_energy();
+  void share_energy(const StepReport& report);
+  void look_at_energy();
+  void end_sweeps();
+  SweepLog::Totals sweep_totals() const;
   void finish_choice(SequenceResult result);
   void complete(ActiveJob& job);
   void fail_job(const ActiveJob& job, const ApiError& error);
@@ -118,6 +132,11 @@ class Worker {
   std::unordered_map<uint64_t, Place> places_;                      // by handle
   std::vector<Completion> completions_;                             // not yet saved
   WorkerCounters counters_;
+  SweepLog sweep_log_;
+  std::optional<double> last_joules_;  // at the last look; nullopt: not measured
+  Clock::time_point last_energy_look_;
+  uint64_t rows_since_look_ = 0;
+  double joules_a_row_ = 0;  // between the last two looks
   bool said_other_identity_ = false;
 };
 

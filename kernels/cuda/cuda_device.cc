@@ -52,6 +52,8 @@ class CudaDevice final : public Device {
         gpu_.capability % 10, size_text(gpu_.memory_bytes));
   }
 
+  std::string pci_address() const override { return gpu_.pci_address; }
+
   // The units for exponentials and matrices may round otherwise in another generation.
   std::string kernel_version() const override { return format("cuda-1-sm{}", gpu_.capability); }
 

@@ -82,6 +82,9 @@ GpuInfo open_gpu(uint32_t index) {
   return {
       .index = number,
       .name = properties.name,
+      .pci_address = format(
+          "{:08x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+          properties.pciDeviceID),
       .capability = static_cast<uint32_t>(properties.major * 10 + properties.minor),
       .n_processors = static_cast<uint32_t>(properties.multiProcessorCount),
       .shared_bytes = properties.sharedMemPerBlockOptin,

@@ -11,6 +11,7 @@ namespace nightsweep::cuda {
 struct GpuInfo {
   int index = 0;
   std::string name;         // "NVIDIA H200"
+  std::string pci_address;  // "00000000:3b:00.0"
   uint32_t capability = 0;  // 90 for 9.0
   uint32_t n_processors = 0;
   size_t shared_bytes = 0;  // most of a block

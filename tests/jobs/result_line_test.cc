@@ -46,7 +46,8 @@ TEST(AnswerBody, a_chat_has_openais_shape) {
       "\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
       "\"content\":\"Hi\\n\xC3\xA4\",\"refusal\":null},\"logprobs\":null,"
       "\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":3,"
-      "\"total_tokens\":15},\"system_fingerprint\":\"fp_0123456789abcdef\"}");
+      "\"total_tokens\":15,\"prompt_tokens_details\":{\"cached_tokens\":0}},"
+      "\"system_fingerprint\":\"fp_0123456789abcdef\"}");
 }
 
 TEST(AnswerBody, a_completion_has_openais_shape) {
@@ -58,7 +59,8 @@ TEST(AnswerBody, a_completion_has_openais_shape) {
       R"({"id":"cmpl-r","object":"text_completion","created":1700000000,"model":"m","choices":[)"
       R"({"index":0,"text":"Hi","logprobs":null,"finish_reason":"stop"},)"
       R"({"index":1,"text":"Ho","logprobs":null,"finish_reason":"length"}],)"
-      R"("usage":{"prompt_tokens":12,"completion_tokens":3,"total_tokens":15},)"
+      R"("usage":{"prompt_tokens":12,"completion_tokens":3,"total_tokens":15,)"
+      R"("prompt_tokens_details":{"cached_tokens":0}},)"
       R"("system_fingerprint":null})");
 }
 
@@ -169,6 +171,21 @@ TEST(ResultLine, a_stable_line_leaves_out_what_differs_between_runs) {
       "\"body\":{\"model\":\"m\",\"p\":-0.1,\"id2\":{\"id\":1}}},\"error\":null}\n");
 }
 
+TEST(ResultLine, a_stable_line_does_not_tell_how_much_of_the_prompt_was_shared) {
+  const auto line_with = [](uint64_t cached_tokens, bool is_stable) {
+    Answer answer = answer_of("x");
+    answer.usage.cached_tokens = cached_tokens;
+    return result_line(
+        line_for(answer_body(job_for(Endpoint::chat), answer, "r").dump()), is_stable);
+  };
+  EXPECT_NE(line_with(0, false), line_with(8, false));
+  EXPECT_NE(
+      line_with(8, false).find("\"prompt_tokens_details\":{\"cached_tokens\":8}"),
+      std::string::npos);
+  EXPECT_EQ(line_with(0, true), line_with(8, true));
+  EXPECT_NE(line_with(8, true).find("\"total_tokens\":15}"), std::string::npos);
+}
+
 TEST(ResultLine, a_stable_body_keeps_its_numbers_and_order) {
   Answer answer = answer_of("x");
   AnswerLogprob token = logprob("x", -0.1234567890123456789);
@@ -178,6 +195,9 @@ TEST(ResultLine, a_stable_body_keeps_its_numbers_and_order) {
   std::string stable = result_line(line_for(body.dump()), true);
   body.as_object().erase(body.as_object().begin());
   body.as_object().erase(body.as_object().begin() + 1);
+  for (auto& [name, value] : body.as_object()) {
+    if (name == "usage") value.as_object().pop_back();  // what was shared
+  }
   EXPECT_NE(stable.find("\"body\":" + body.dump() + "}"), std::string::npos) << stable;
 }
 

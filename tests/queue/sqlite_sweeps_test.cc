@@ -14,7 +14,8 @@ class SweepsTest : public QueueTest {
     record.end_ms = end_ms;
     record.n_sweeps = 5;
     record.prefill_tokens = 100;
-    record.decode_tokens = 40;
+    record.decode_tokens = 30;
+    record.new_tokens = 40;
     record.shared_tokens = 64;
     record.evictions = 1;
     record.resident_bytes = 1000;
@@ -48,7 +49,8 @@ TEST_F(SweepsTest, come_back_as_they_were_written) {
   EXPECT_EQ(first.begin_ms, 10'000);
   EXPECT_EQ(first.n_sweeps, 5U);
   EXPECT_EQ(first.prefill_tokens, 100U);
-  EXPECT_EQ(first.decode_tokens, 40U);
+  EXPECT_EQ(first.decode_tokens, 30U);
+  EXPECT_EQ(first.new_tokens, 40U);
   EXPECT_EQ(first.shared_tokens, 64U);
   EXPECT_EQ(first.evictions, 1U);
   EXPECT_EQ(first.resident_bytes, 1000U);
@@ -72,7 +74,7 @@ TEST_F(SweepsTest, are_a_view_for_people) {
   EXPECT_EQ(
       Sql(path_).one("SELECT rows || ' ' || joules_per_token || ' ' || binding || ' ' || ended_at"
                      " FROM sweeps"),
-      "140 2.0 link 1970-01-01T00:00:20.000Z");
+      "130 2.0 link 1970-01-01T00:00:20.000Z");
 }
 
 TEST_F(SweepsTest, old_ones_are_pruned_by_an_index) {

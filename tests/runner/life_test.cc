@@ -293,6 +293,33 @@ TEST_F(Life, figures_stand_in_the_metrics_file) {
   EXPECT_NE(text.find("nightsweep_tokens_total{kind=\"generated\"} 15\n"), std::string::npos);
 }
 
+TEST_F(Life, the_night_stands_in_status_until_it_is_pruned) {
+  const auto night = [&] {
+    const Json status = Json::parse(run({"status", "--json"}).out);
+    return *status.find("night");
+  };
+  EXPECT_TRUE(night().is_null());
+  // 200 bytes are as many tokens here: three whole pages in common.
+  const std::string head(200, 'q');
+  submit(
+      "{\"prompt\":\"" + head + "a\",\"max_tokens\":5,\"ignore_eos\":true}\n{\"prompt\":\"" + head +
+      "b\",\"max_tokens\":5,\"ignore_eos\":true}\n");
+  EXPECT_EQ(run({"worker", "--drain"}).code, 0);
+  const Json told = night();
+  EXPECT_EQ(told.find("generated_tokens")->as_integer(), 10);
+  EXPECT_EQ(told.find("shared_tokens")->as_integer(), 192);
+  EXPECT_EQ(told.find("binding")->as_string(), "device");
+  EXPECT_GT(told.find("sweeps")->as_integer(), 4);
+  const std::string table = run({"status"}).out;
+  EXPECT_NE(table.find(": 10 tokens generated in "), std::string::npos) << table;
+  EXPECT_NE(table.find(", 192 more shared\n"), std::string::npos) << table;
+  EXPECT_EQ(run({"prune"}).code, 0);
+  EXPECT_FALSE(night().is_null()) << "younger than 30 days";
+  sql("UPDATE sweep SET end_ms = end_ms - 31 * 86400000");
+  EXPECT_EQ(run({"prune"}).code, 0);
+  EXPECT_EQ(sql("SELECT count(*) FROM sweep"), "0|");
+}
+
 TEST_F(Life, no_prompt_and_no_answer_is_logged) {
   std::string in = write_file(
       "in.jsonl", "{\"prompt\":\"XYZZY plugh\",\"max_tokens\":5}\n{\"prompt\":\"" +
@@ -320,7 +347,7 @@ TEST_F(Life, results_overwrite_nothing_and_are_for_their_owner_alone) {
 
 TEST_F(Life, looking_makes_no_queue) {
   EXPECT_EQ(run({"status"}).code, 0);
-  EXPECT_EQ(run({"status", "--json"}).out, "{\"worker\":null,\"batches\":[]}\n");
+  EXPECT_EQ(run({"status", "--json"}).out, "{\"worker\":null,\"batches\":[],\"night\":null}\n");
   EXPECT_EQ(run({"status", "last"}).code, 2);
   EXPECT_EQ(run({"results", "last"}).code, 2);
   for (const char* command : {"cancel", "retry"})

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <fstream>
 #include <regex>
 #include <sstream>
 
@@ -20,7 +19,7 @@ Metrics some_metrics() {
   metrics.counters.completion_tokens = 1234;
   metrics.engine.weight_bytes = 100;
   metrics.engine.stream.resident_bytes = 30;
-  metrics.watts = 41.5;
+  metrics.counters.energy_j = 41.5;
   return metrics;
 }
 
@@ -30,7 +29,7 @@ TEST(MetricsFile, is_in_the_format_of_the_collector) {
   EXPECT_NE(text.find("nightsweep_tokens_total{kind=\"generated\"} 1234\n"), std::string::npos);
   EXPECT_NE(text.find("nightsweep_weight_bytes{tier=\"streamed\"} 70\n"), std::string::npos);
   EXPECT_NE(text.find("model=\"/models/a \\\"b\\\".gguf\"} 1\n"), std::string::npos);
-  EXPECT_NE(text.find("nightsweep_processor_watts 41.5\n"), std::string::npos);
+  EXPECT_NE(text.find("nightsweep_energy_joules_total 41.5\n"), std::string::npos);
   std::regex line(
       R"(# (HELP|TYPE) nightsweep_[a-z_]+ .+|nightsweep_[a-z_]+(\{[a-z]+="([^"\\]|\\.)*"\})? [0-9.e+-]+)");
   std::istringstream lines(text);
@@ -40,8 +39,8 @@ TEST(MetricsFile, is_in_the_format_of_the_collector) {
 
 TEST(MetricsFile, what_is_not_known_is_left_out) {
   Metrics metrics = some_metrics();
-  metrics.watts = -1;
-  EXPECT_EQ(metrics_text(metrics).find("watts"), std::string::npos);
+  metrics.counters.energy_j = -1;
+  EXPECT_EQ(metrics_text(metrics).find("joules"), std::string::npos);
 }
 
 TEST(MetricsFile, can_be_read_by_the_collector) {
@@ -53,19 +52,6 @@ TEST(MetricsFile, can_be_read_by_the_collector) {
   struct stat found {};
   ASSERT_EQ(::stat(path.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0644U);
-}
-
-TEST(Power, is_the_mean_since_the_look_before) {
-  TemporaryFolder folder;
-  std::string file = folder.path("energy_uj");
-  PowerMeter meter(file);
-  EXPECT_LT(meter.watts(0), 0) << "there is no counter";
-  std::ofstream(file) << 1'000'000;
-  EXPECT_LT(meter.watts(1), 0) << "the first look";
-  std::ofstream(file) << 81'000'000;
-  EXPECT_DOUBLE_EQ(meter.watts(3), 40);
-  std::ofstream(file) << 5;
-  EXPECT_LT(meter.watts(4), 0) << "it wrapped around";
 }
 
 }  // namespace

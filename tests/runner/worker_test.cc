@@ -1,5 +1,7 @@
 #include "runner/worker.h"
 
+#include <sqlite3.h>
+
 #include "runner/checkpoint.h"
 #include "support/fake_engine.h"
 #include "support/runner_fixture.h"
@@ -17,7 +19,11 @@ class Workers : public RunnerTest {
     WorkerOptions options;
     options.claim = [this](const ClaimRequest& request) { return queue_->claim(request); };
     options.model_name = "tiny";
-    options.save_every_s = 0;  // every step
+    options.save_every_s = save_every_s_;
+    options.joules = joules_;
+    options.energy_look_every_s = 0;
+    options.sweep_row_every_s = sweep_row_every_s_;
+    options.model_file = "/models/tiny.gguf";
     return options;
   }
 
@@ -43,7 +49,17 @@ class Workers : public RunnerTest {
     return text;
   }
 
+  void run_sql(const std::string& statement) {
+    sqlite3* handle = nullptr;
+    sqlite3_open(folder_.path("queue.db").c_str(), &handle);
+    EXPECT_EQ(sqlite3_exec(handle, statement.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+    sqlite3_close(handle);
+  }
+
   WorkerCounters counters_;
+  double save_every_s_ = 0;  // every step
+  double sweep_row_every_s_ = SweepLog::kRowEvery;
+  std::function<std::optional<double>()> joules_;
 };
 
 TEST_F(Workers, every_job_gets_one_answer) {
@@ -189,6 +205,94 @@ TEST_F(Workers, echo_gives_the_prompt_back_with_its_scores) {
   const auto& values = logprobs->find("token_logprobs")->as_array();
   EXPECT_TRUE(values.front().is_null());
   EXPECT_EQ(values.back(), Json(-1.0));
+}
+
+// Four places, and more long answers than that at the end of the file.
+TEST_F(Workers, the_longest_go_first_and_the_tail_is_short) {
+  const auto n_steps = [&](bool is_known) {
+    std::string lines;
+    for (int i = 0; i < 41; ++i) {
+      lines += format(
+          "{{\"prompt\":\"{}\",\"seed\":1,\"max_tokens\":{},\"user\":\"{}\"}}\n", i,
+          i < 36 ? 20 : 200, is_known);
+    }
+    Submission batch = submit_text(lines);
+    if (!is_known) run_sql("UPDATE job SET length = 0");
+    auto engine = make_engine(4);
+    engine->has_places = true;
+    work(*engine);
+    const auto all = results(batch.batch);
+    EXPECT_EQ(all.size(), 41U);
+    EXPECT_EQ(text_of(all[0]).size(), 20U) << "results stay in the order of the lines";
+    EXPECT_EQ(text_of(all[40]).size(), 200U);
+    return engine->n_steps;
+  };
+  queue_->become_worker({});
+  save_every_s_ = 1;  // a thousand steps, whose syncs are not the point
+  // All together are 430 steps of four.
+  EXPECT_LE(n_steps(true), 445U);
+  EXPECT_GE(n_steps(false), 560U) << "the control: in the order of lines one is left alone";
+}
+
+TEST_F(Workers, sweeps_are_summed_up_in_the_queue) {
+  sweep_row_every_s_ = 0;
+  submit_text(some_lines(4));
+  queue_->become_worker({});
+  auto engine = make_engine();
+  work(*engine);
+  const std::vector<SweepRecord> records = queue_->sweeps_since(0);
+  EXPECT_EQ(records.size(), engine->n_steps);
+  uint64_t n_new = 0;
+  for (const SweepRecord& record : records) {
+    n_new += record.new_tokens;
+    EXPECT_EQ(record.new_tokens, record.decode_tokens) << "a fake has no prompts to compute";
+    EXPECT_EQ(record.n_sweeps, 1U);
+    EXPECT_EQ(record.model, "/models/tiny.gguf");
+    EXPECT_EQ(record.binding, "device");
+    EXPECT_LT(record.energy_j, 0) << "nobody measures";
+    EXPECT_GE(record.end_ms, record.begin_ms);
+  }
+  EXPECT_EQ(n_new, 5U + 6 + 7 + 8);
+}
+
+TEST_F(Workers, energy_is_shared_by_tokens_and_absent_where_it_is_not_measured) {
+  Submission batch = submit_text(some_lines(3));
+  queue_->become_worker({});
+  auto engine = make_engine();
+  // What was used before the first step is nobody's.
+  joules_ = [&] { return 1000 + 0.5 * static_cast<double>(engine->n_decoded); };
+  work(*engine);
+  const auto energy_of = [](const StoredResult& stored) {
+    const Json timings = Json::parse(stored.result.nightsweep);
+    const Json* energy = timings.find("energy_j");
+    return energy == nullptr ? -1 : energy->as_double();
+  };
+  const auto all = results(batch.batch);
+  EXPECT_DOUBLE_EQ(energy_of(all[0]), 0.5 * 5);
+  EXPECT_DOUBLE_EQ(energy_of(all[2]), 0.5 * 7);
+  EXPECT_DOUBLE_EQ(counters_.energy_j, 0.5 * (5 + 6 + 7));
+  double recorded_j = 0;
+  for (const SweepRecord& record : queue_->sweeps_since(0))
+    recorded_j += record.energy_j;
+  EXPECT_DOUBLE_EQ(recorded_j, counters_.energy_j);
+
+  joules_ = [] { return std::optional<double>(); };
+  Submission again = submit_text(some_lines(2));
+  work(*engine);
+  EXPECT_EQ(energy_of(results(again.batch)[0]), -1);
+  EXPECT_LT(counters_.energy_j, 0);
+}
+
+TEST_F(Workers, usage_tells_what_was_shared_of_a_prompt) {
+  Submission batch = submit_text("{\"prompt\":[\"abcdef\",\"abc\"],\"n\":2,\"max_tokens\":3}\n");
+  queue_->become_worker({});
+  auto engine = make_engine();
+  engine->n_shared_tokens = 2;
+  work(*engine);
+  const Json body = Json::parse(results(batch.batch)[0].result.body);
+  EXPECT_EQ(
+      body.find("usage")->find("prompt_tokens_details")->find("cached_tokens")->as_integer(), 4)
+      << "once a prompt, not once a choice";
 }
 
 TEST(CheckpointText, comes_back_as_it_was) {

@@ -43,9 +43,13 @@ class FakeEngine : public Engine {
     report.seconds = 0.001;
     ++n_steps;
     if (n_steps == lost_at_step) fail(ErrorKind::device, "the device is lost");
-    for (Running& running : running_) {
+    const size_t n_running =
+        has_places ? std::min<size_t>(running_.size(), max_sequences_) : running_.size();
+    for (size_t i = 0; i < n_running; ++i) {
+      Running& running = running_[i];
       const SequenceRequest& request = running.request;
       report.members.push_back(request.handle);
+      report.member_rows.push_back(1);
       if (request.prompt.size() == poison_prompt_tokens) {
         SequenceResult result;
         result.handle = request.handle;
@@ -59,6 +63,7 @@ class FakeEngine : public Engine {
       if (running.tokens.size() < most) {
         uint32_t token = next_token(running);
         running.tokens.push_back(token);
+        ++n_decoded;
         report.new_tokens.emplace_back(request.handle, token);
       }
       if (running.tokens.size() >= most) {
@@ -74,6 +79,8 @@ class FakeEngine : public Engine {
     EngineStats stats;
     stats.max_sequences = max_sequences_;
     stats.steps = n_steps;
+    stats.decode_tokens = n_decoded;
+    stats.step_s = 0.001 * static_cast<double>(n_steps);
     return stats;
   }
   void logits(
@@ -84,8 +91,11 @@ class FakeEngine : public Engine {
   std::string identity_text = "fake/1";
   size_t poison_prompt_tokens = 0;  // prompts of this length end in an error
   uint64_t lost_at_step = 0;        // the device; 0: never
+  bool has_places = false;          // who comes when max_sequences run waits, as in a real one
+  uint64_t n_shared_tokens = 0;     // of every prompt
   uint64_t n_steps = 0;
   uint64_t n_resumed_tokens = 0;
+  uint64_t n_decoded = 0;
 
  private:
   struct Running {
@@ -113,6 +123,7 @@ class FakeEngine : public Engine {
     result.tokens = running.tokens;
     result.text = tokenizer_.decode(running.tokens, true);
     result.n_prompt_tokens = running.request.prompt.size();
+    result.n_shared_tokens = n_shared_tokens;
     result.n_answer_tokens = running.tokens.size();
     if (running.request.wants_logprobs) {
       for (uint32_t token : running.tokens)

@@ -27,6 +27,12 @@ double seconds_a_weight(const std::vector<LinearRate>& curve, uint32_t rows) {
   return static_cast<double>(rows) / curve.back().rows / curve.back().weights_per_s;
 }
 
+// What operators between the matrices read and write of a row in a sweep: the residual stream ten
+// times a layer (norms, rounding, sums, q and what attention gives), gate and up twice each.
+double activation_bytes_a_row(const ModelConfig& config) {
+  return config.n_layers * sizeof(float) * (10.0 * config.dim + 4.0 * config.ff_dim);
+}
+
 double over(double amount, double rate) {
   return rate > 0 ? amount / rate : 0;
 }
@@ -141,8 +147,10 @@ SweepCost Forecast::sweep(const SweepLoad& load) const {
   // Two products a token that is attended to and value of a query.
   const double flops_a_pair = 4.0 * config_.n_layers * config_.n_heads * config_.head_dim;
   const double prefill_attention_flops = flops_a_pair * load.prefill_rows * load.prefill_context;
-  cost.vram_s += over(decode_kv_bytes, rates_.memory_rate);
+  const double activation_bytes = activation_bytes_a_row(config_) * rows;
+  cost.vram_s += over(decode_kv_bytes + activation_bytes, rates_.memory_rate);
   cost.flops_s += over(prefill_attention_flops, rates_.flops);
+  cost.compute_s += over(activation_bytes, rates_.memory_rate);
   cost.compute_s += over(decode_kv_bytes, attention_rate);
   cost.compute_s += over(prefill_attention_flops, attention_flops);
   cost.compute_s += rates_.operator_s * (kSmallOperatorsOfALayer * config_.n_layers +

@@ -4,8 +4,8 @@
 //   link     weights that a sweep copies into the device's memory / rate of the link
 //   disk     weights that it reads / rate of the disk
 //   flops    2 x weights x rows / operations a second
-//   vram     bytes that operators read from the device's memory: weights, once more what is
-//            repacked, and keys and values / its rate ("ram" on the CPU)
+//   vram     bytes that operators move in the device's memory: weights, once more what is repacked,
+//            keys and values, activations / its rate ("ram" on the CPU)
 //   compute  the operators one after the other as they were measured: never less than the two above
 //   sweep    the largest of link, disk and compute: each is busy all the time, beside the others
 #pragma once

@@ -73,7 +73,9 @@ std::string sweep_plot(const std::string& title, const std::vector<SweepCase>& c
       std::max(width, 420.0), kTop + kHeight + 75);
   svg += text_at(kLeft, 20, "start", title);
   svg += text_at(kLeft, 36, "start", "tokens/s in decoding");
-  for (double value = axis.low; value <= axis.high * 1.001; value *= 10) {
+  const int n_decades = static_cast<int>(std::lround(std::log10(axis.high / axis.low)));
+  for (int decade = 0; decade <= n_decades; ++decade) {
+    const double value = axis.low * std::pow(10, decade);
     svg += format(
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n", kLeft,
         axis.y(value), width - 20, axis.y(value));

@@ -159,7 +159,7 @@ TEST(Forecast, the_largest_term_binds_and_rows_cost_operations) {
 TEST(Forecast, measured_operators_count_for_more_than_the_two_rates) {
   const ForecastBudget budget{.ram_bytes = 64 * kGiB, .max_sequences = 64, .context_tokens = 512};
   MachineRates rates;
-  rates.memory_rate = 30e9;
+  rates.memory_rate = 3e12;
   rates.flops = 500e9;
   rates.linear[QuantType::q8_0] = {{1, 5e9}, {16, 4e9}, {64, 2e9}};
   const Forecast forecast(llama_8b().on_cpu(), budget, rates);

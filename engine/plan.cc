@@ -25,7 +25,7 @@ constexpr uint64_t kDeviceSliceBytes = 256 * kMiB;
 constexpr uint64_t kStreamedSliceBytes = 64 * kMiB;
 // With fewer sequences than these, weights that stream serve more tokens than ones that stay.
 constexpr uint32_t kFewSequencesOnADevice = 16;
-constexpr uint32_t kLeastTokens = 256;    // below it nothing useful can run
+constexpr uint32_t kLeastTokens = 256;  // below it nothing useful can run
 
 uint64_t pages_for(uint64_t n_tokens) {
   return KvCache::pages_for(n_tokens);

@@ -97,9 +97,7 @@ class CudaDevice final : public Device {
   }
   void pack(const MatrixView& file, std::byte* packed) override { packing_.pack(file, packed); }
 
-  size_t kv_page_bytes(const KvShape& shape) const override {
-    return cuda_kv_page_bytes(shape);
-  }
+  size_t kv_page_bytes(const KvShape& shape) const override { return cuda_kv_page_bytes(shape); }
 
   uint64_t reserve_bytes(uint32_t max_rows, uint32_t max_cols) const override {
     return LinearOperator::input_bytes(max_rows, max_cols) + linear_.workspace_bytes() +

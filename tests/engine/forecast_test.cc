@@ -172,6 +172,17 @@ TEST(Forecast, measured_operators_count_for_more_than_the_two_rates) {
   EXPECT_EQ(forecast.decode(1, 0).link_s, 0);
 }
 
+TEST(Forecast, a_data_sheet_gives_about_what_was_measured) {
+  // One H200, everything resident, prompts of 128 tokens: README.
+  const Forecast forecast(
+      llama_70b().on_gpu(), {.vram_bytes = 130 * kGiB, .ram_bytes = kGiB, .context_tokens = 512},
+      h200());
+  EXPECT_NEAR(forecast.decode(1, 150).sweep_s(), 1 / 58.0, 0.15 / 58);
+  EXPECT_NEAR(forecast.decode(64, 150).sweep_s(), 64 / 1521.0, 0.15 * 64 / 1521);
+  EXPECT_NEAR(forecast.decode(256, 150).sweep_s(), 256 / 2419.0, 0.15 * 256 / 2419);
+  EXPECT_NEAR(forecast.prefill(128).sweep_s(), 512 / 3020.0, 0.2 * 512 / 3020);
+}
+
 TEST(Forecast, a_missing_rate_is_noticed) {
   const ForecastBudget budget{
       .vram_bytes = 24 * kGiB, .ram_bytes = 8 * kGiB, .max_sequences = 16, .context_tokens = 512};

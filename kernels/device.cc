@@ -1,5 +1,6 @@
 #include "kernels/device.h"
 
+#include <chrono>
 #include <cstring>
 
 #include "base/error.h"
@@ -21,7 +22,10 @@ const char* kv_type_name(KvType type) {
 namespace {
 
 // Of a device whose calls have run when they return: it has always passed.
-class PassedEvent final : public DeviceEvent {};
+class PassedEvent final : public DeviceEvent {
+ public:
+  std::chrono::steady_clock::time_point at;
+};
 
 }  // namespace
 
@@ -33,11 +37,23 @@ std::unique_ptr<DeviceEvent> Device::make_event() {
   return std::make_unique<PassedEvent>();
 }
 
-void Device::record(DeviceEvent& /*event*/, WorkQueue /*queue*/) {}
+void Device::record(DeviceEvent& event, WorkQueue /*queue*/) {
+  static_cast<PassedEvent&>(event).at = std::chrono::steady_clock::now();
+}
 
 void Device::hold_back(WorkQueue /*queue*/, const DeviceEvent& /*event*/) {}
 
 void Device::wait(const DeviceEvent& /*event*/) {}
+
+std::unique_ptr<DeviceEvent> Device::make_timed_event() {
+  return make_event();
+}
+
+double Device::seconds_between(const DeviceEvent& from, const DeviceEvent& to) {
+  const auto& begin = static_cast<const PassedEvent&>(from);
+  const auto& end = static_cast<const PassedEvent&>(to);
+  return std::chrono::duration<double>(end.at - begin.at).count();
+}
 
 void Device::repack(const MatrixView& file, std::byte* packed) {
   pack(file, packed);

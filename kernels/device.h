@@ -139,6 +139,12 @@ class DeviceMemory {
   float* floats() { return reinterpret_cast<float*>(data()); }
 };
 
+// What the hardware can do at most by its own data; 0: not known.
+struct DeviceLimits {
+  double bytes_per_s = 0;  // of its memory
+  double f16_flops = 0;    // products of half, sums in float32: operations a second
+};
+
 // A place in one of the device's queues of work.
 class DeviceEvent {
  public:
@@ -176,6 +182,7 @@ class Device : public DeviceSizes {
 
   // Memory of its own that allocate() can still give, in bytes; 0: it shares the host's.
   virtual uint64_t free_bytes() const { return 0; }
+  virtual DeviceLimits limits() const { return {}; }
   // Throws Error(device) that says what was asked and which option to change.
   virtual std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) = 0;
   // Memory of the host from which the device copies at its link's full rate (page-locked).
@@ -252,6 +259,9 @@ class Device : public DeviceSizes {
   // recorded has passed: whoever needs the order must know that record() has been called.
   virtual void hold_back(WorkQueue queue, const DeviceEvent& event);
   virtual void wait(const DeviceEvent& event);
+  // Events that also note the time. Seconds from one to the other; both have passed.
+  virtual std::unique_ptr<DeviceEvent> make_timed_event();
+  virtual double seconds_between(const DeviceEvent& from, const DeviceEvent& to);
   // pack(), from file layout in the device's own memory; an operator like the others.
   virtual void repack(const MatrixView& file, std::byte* packed);
 

@@ -24,6 +24,9 @@ struct Config {
   static constexpr bool kIsShared = kDim > 128 || (kIsRounded && kDim % 32 == 0);
   static constexpr uint32_t kWarps = kOneTile ? (kIsShared ? 2 : 1) : 4;
   static constexpr uint32_t kThreads = 32 * kWarps;
+  // Blocks on a multiprocessor that registers must allow, where shared memory does.
+  static constexpr uint32_t kMinBlocks =
+      kOneTile && kIsRounded && kWarps == 2 && kDim <= 128 ? 6 : 1;
   static constexpr uint32_t kTiles = kOneTile ? 1 : tiles_per_block(kDim);
   // Warps that share a tile have a part of the elements each, and all its scores.
   static constexpr uint32_t kShares = kWarps / kTiles;
@@ -105,8 +108,13 @@ __device__ void widen_page(const std::byte* raw, __half* tile, uint32_t n_tokens
       }
     }
     auto* const to = reinterpret_cast<uint4*>(tile + token * C::kStride + piece * 16);
-    to[0] = make_uint4(halves[0], halves[1], halves[2], halves[3]);
-    to[1] = make_uint4(halves[4], halves[5], halves[6], halves[7]);
+    // Eight lanes write 16 bytes in every other place of 256: half of them the second place first,
+    // so that together they meet each bank once.
+    const uint4 low = make_uint4(halves[0], halves[1], halves[2], halves[3]);
+    const uint4 high = make_uint4(halves[4], halves[5], halves[6], halves[7]);
+    const uint32_t turn = i / 4 % 2;
+    to[turn] = turn == 0 ? low : high;
+    to[1 - turn] = turn == 0 ? high : low;
   }
 }
 
@@ -223,14 +231,15 @@ __device__ void add_page(
 }
 
 template <uint32_t kDim, KvType kType, AttentionMode kMode>
-__global__ void __launch_bounds__(Config<kDim, kType, kMode>::kThreads)
-    attention_kernel(const AttentionArgs args) {
+__global__ void __launch_bounds__(
+    Config<kDim, kType, kMode>::kThreads,
+    Config<kDim, kType, kMode>::kMinBlocks) attention_kernel(const AttentionArgs args) {
   using C = Config<kDim, kType, kMode>;
   constexpr bool kSums = kMode == AttentionMode::block_sum;
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ float factors[C::kTiles * kTileQueries];
 
-  wait_for_earlier();
+  // Items and page tables were copied before the first kernel that uses them started.
   const AttentionItem item = args.items[blockIdx.x];
   const uint32_t kv_head = blockIdx.y;
   const uint32_t warp = threadIdx.x / 32;
@@ -254,6 +263,9 @@ __global__ void __launch_bounds__(Config<kDim, kType, kMode>::kThreads)
   auto* const value_tile = reinterpret_cast<__half*>(C::kIsRounded ? shared : value_space);
   auto* const query_tiles =
       C::kHoldsQueries ? value_tile : reinterpret_cast<__half*>(shared + C::kSharedBytes);
+
+  wait_for_earlier();
+  let_next_start();
 
   const auto tokens_of = [&](uint32_t page) { return last_position + 1 - page * kKvPageTokens; };
   const auto copy_keys = [&](uint32_t page) {
@@ -319,11 +331,14 @@ __global__ void __launch_bounds__(Config<kDim, kType, kMode>::kThreads)
     if constexpr (C::kIsRounded) {
       widen_page<C>(key_space, key_tile, n_tokens);
       block_barrier<C::kWarps>();
+      copy_keys(page + 1);
     }
     float scores[8][4];
     score_page<C>(key_tile, held, query_tile, scores);
-    block_barrier<C::kWarps>();
-    copy_keys(page + 1);
+    if constexpr (!C::kIsRounded) {
+      block_barrier<C::kWarps>();
+      copy_keys(page + 1);
+    }
 
     uint32_t weights[4][4];
     split.add_scores(scores, factor, position, page * kKvPageTokens, weights);
@@ -333,10 +348,13 @@ __global__ void __launch_bounds__(Config<kDim, kType, kMode>::kThreads)
     if constexpr (C::kIsRounded) {
       widen_page<C>(value_space, value_tile, n_tokens);
       block_barrier<C::kWarps>();
+      copy_values(page + 1);
     }
     add_page<C>(value_tile, weights, first_element, split.values);
-    block_barrier<C::kWarps>();
-    copy_values(page + 1);
+    if constexpr (!C::kIsRounded) {
+      block_barrier<C::kWarps>();
+      copy_values(page + 1);
+    }
 
     const bool ends_split = page % kSplitPages == kSplitPages - 1 || page + 1 == end_page;
     if (!ends_split) continue;

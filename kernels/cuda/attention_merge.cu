@@ -15,6 +15,7 @@ template <uint32_t kDim>
 __global__ void __launch_bounds__(kDim)
     merge_kernel(const MergeRow* rows, const AttentionArgs args) {
   wait_for_earlier();
+  let_next_start();
   const MergeRow row = rows[blockIdx.x];
   const uint32_t head = blockIdx.y;
   const size_t first = size_t{args.workspace_rows[row.row]} + size_t{head} * row.n_splits;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/fresh_weights.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/packing.h"
@@ -24,6 +25,7 @@ using namespace cuda;  // NOLINT(google-build-using-namespace): the parts of thi
 
 class CudaEvent final : public DeviceEvent {
  public:
+  explicit CudaEvent(Event::Notes notes) : event(notes) {}
   Event event;
 };
 
@@ -63,6 +65,7 @@ class CudaDevice final : public Device {
     check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
     return free_bytes;
   }
+  DeviceLimits limits() const override { return gpu_.limits; }
   std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) override {
     return allocate_on_gpu(size_bytes);
   }
@@ -76,7 +79,7 @@ class CudaDevice final : public Device {
     check(
         cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, stream_.get()),
         format("copying {} bytes to the GPU", size_bytes));
-    stream_.wait("a copy to the GPU");
+    wait_for_stream("a copy to the GPU");
   }
 
   const float* read_back(const float* from, size_t count) override {
@@ -88,14 +91,17 @@ class CudaDevice final : public Device {
         cudaMemcpyAsync(
             read_back_->data(), from, size_bytes, cudaMemcpyDeviceToHost, stream_.get()),
         format("copying {} values from the GPU", count));
-    stream_.wait("values from the GPU");
+    wait_for_stream("values from the GPU");
     return read_back_->floats();
   }
 
   size_t packed_bytes(QuantType type, uint32_t n_rows, uint32_t n_cols) const override {
     return LinearOperator::packed_bytes(type, n_rows, n_cols);
   }
-  void pack(const MatrixView& file, std::byte* packed) override { packing_.pack(file, packed); }
+  void pack(const MatrixView& file, std::byte* packed) override {
+    packing_.pack(file, packed);
+    fresh_.add(packed, packed_bytes(file.type, file.n_rows, file.n_cols));
+  }
 
   size_t kv_page_bytes(const KvShape& shape) const override { return cuda_kv_page_bytes(shape); }
 
@@ -163,7 +169,9 @@ class CudaDevice final : public Device {
   }
 
   void linear(std::span<const LinearPart> parts) override {
-    linear_.apply(input_, parts, stream_.get());
+    const bool is_fresh = std::ranges::any_of(
+        parts, [&](const LinearPart& part) { return fresh_.holds(part.weight.data); });
+    linear_.apply(input_, parts, stream_.get(), is_fresh ? WeightAge::fresh : WeightAge::settled);
   }
 
   void rope(const RopeShape& shape, float* x) override { rope_.apply(shape, x); }
@@ -197,9 +205,10 @@ class CudaDevice final : public Device {
   void pick(float* logits, uint32_t n_vocab, std::span<const PickRow> rows, std::span<Pick> picks)
       override {
     picker_.pick(logits, n_vocab, rows, picks);
+    if (!rows.empty()) fresh_.clear();  // it has waited
   }
 
-  void synchronize() override { stream_.wait("the GPU"); }
+  void synchronize() override { wait_for_stream("the GPU"); }
 
   void queue_copy(const std::byte* from, size_t size_bytes, std::byte* to) override {
     become_current();
@@ -209,7 +218,14 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<DeviceEvent> make_event() override {
     become_current();
-    return std::make_unique<CudaEvent>();
+    return std::make_unique<CudaEvent>(Event::Notes::nothing);
+  }
+  std::unique_ptr<DeviceEvent> make_timed_event() override {
+    become_current();
+    return std::make_unique<CudaEvent>(Event::Notes::time);
+  }
+  double seconds_between(const DeviceEvent& from, const DeviceEvent& to) override {
+    return event_of(from).seconds_until(event_of(to));
   }
   void record(DeviceEvent& event, WorkQueue queue) override {
     become_current();
@@ -225,9 +241,14 @@ class CudaDevice final : public Device {
   }
   void repack(const MatrixView& file, std::byte* packed) override {
     linear_.pack(file, packed, stream_.get());
+    fresh_.add(packed, packed_bytes(file.type, file.n_rows, file.n_cols));
   }
 
  private:
+  void wait_for_stream(const char* for_what) {
+    stream_.wait(for_what);
+    fresh_.clear();
+  }
   // A thread begins with GPU 0.
   void become_current() const {
     check(cudaSetDevice(gpu_.index), format("cudaSetDevice({})", gpu_.index));
@@ -258,6 +279,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<DeviceMemory> linear_memory_;
   std::unique_ptr<DeviceMemory> read_back_;  // grows to the largest piece that was asked for
   PreparedInput input_;
+  FreshWeights fresh_;
   uint32_t max_rows_ = 0;
   uint32_t max_cols_ = 0;
 };

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <string>
 #include <type_traits>
 
@@ -44,16 +45,53 @@ fail_launch(cudaError_t status, const char* name, const LaunchShape& shape, cons
 bool can_start_early();
 
 #ifdef __CUDACC__
-// First statement of every kernel that launch() starts: what was queued before is done and visible.
-// Until then only the start itself has been brought forward.
-__device__ inline void wait_for_earlier() {
+// EARLY STARTS (programmatic dependent launch, 9.0 and later; nothing before). Every kernel of a
+// step waits, before it reads or writes what others do, until all that was queued before is done
+// and visible. Each waits for the one before it, so the wait reaches back over all of them. Only
+// what no kernel in flight may have written can be read earlier: weights that have stood since the
+// stream was last waited for.
+//
+// The kernels between the linear operators let the next one start as soon as their own wait is
+// over, when the multiprocessors are empty: its weights are on their way meanwhile. A linear
+// operator does so only for few rows, and for its neighbour of another type: many blocks that start
+// in the tail of another kernel crowd on the few multiprocessors that are free by then, and stay
+// there.
+__device__ __forceinline__ void let_next_start() {
+  #if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  #endif
+}
+__device__ __forceinline__ void wait_for_earlier() {
   #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   #endif
 }
 #endif
 
-// REQUIRES: the kernel begins with wait_for_earlier().
+// The settings of a start, with the attribute that allows it to be early where the GPU can. Without
+// it a kernel starts when the one before it is over, and its waits pass.
+class LaunchSettings {
+ public:
+  LaunchSettings(const LaunchShape& shape, cudaStream_t stream, bool may_start_early = true) {
+    attribute_.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute_.val.programmaticStreamSerializationAllowed = 1;
+    config_.gridDim = shape.grid;
+    config_.blockDim = dim3(shape.threads);
+    config_.dynamicSmemBytes = shape.shared_bytes;
+    config_.stream = stream;
+    config_.attrs = &attribute_;
+    config_.numAttrs = may_start_early && can_start_early() ? 1 : 0;
+  }
+  LaunchSettings(const LaunchSettings&) = delete;
+  LaunchSettings& operator=(const LaunchSettings&) = delete;
+  const cudaLaunchConfig_t* get() const { return &config_; }
+
+ private:
+  cudaLaunchAttribute attribute_{};
+  cudaLaunchConfig_t config_{};
+};
+
+// REQUIRES: the kernel waits as said above.
 template <typename... Params>
 void launch(
     const char* name,
@@ -61,17 +99,8 @@ void launch(
     const LaunchShape& shape,
     cudaStream_t stream,
     std::type_identity_t<Params>... args) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid;
-  config.blockDim = dim3(shape.threads);
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = can_start_early() ? 1 : 0;
-  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, args...);
+  const LaunchSettings settings(shape, stream);
+  const cudaError_t status = cudaLaunchKernelEx(settings.get(), kernel, args...);
   if (status != cudaSuccess) fail_launch(status, name, shape, args...);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear_kernels.h"
 #include "kernels/cuda/sizes.h"
 #include "kernels/cuda/status.h"
@@ -66,6 +67,9 @@ const KernelEntry& kernel_of(QuantType type, TileShape shape) {
   fail(ErrorKind::internal, "no CUDA kernel for tensor type {}", static_cast<uint32_t>(type));
 }
 
+// So few blocks of the kernel that follows may start in the tail of this one: they need not spread.
+constexpr uint32_t kFewRows = 16;
+
 // Blocks of a kernel that run at once on a multiprocessor; more would not help.
 constexpr uint32_t kMaxBlocksPerMultiprocessor = 4;
 
@@ -92,13 +96,9 @@ void run_input(InputKind kind, InputArgs args, const PreparedInput* input, cudaS
     args.tile_rows = input->tile_rows;
   }
   launch_input(kind, args, stream);
-  const cudaError_t status = cudaGetLastError();
-  if (status != cudaSuccess) {
-    fail_status(status, format("preparing {} rows of {} values", args.rows, args.n_cols));
-  }
 }
 
-PartArgs part_args(const LinearPart& part, uint32_t first_tile) {
+PartArgs part_args(const LinearPart& part) {
   PartArgs args;
   args.weight = reinterpret_cast<const uint8_t*>(part.weight.data);
   args.bias = part.bias;
@@ -107,8 +107,15 @@ PartArgs part_args(const LinearPart& part, uint32_t first_tile) {
   args.out_stride = part.out_stride;
   args.out_column = part.out_column;
   args.accumulate = part.accumulate;
-  args.first_tile = first_tile;
   return args;
+}
+
+void set_tiles(LinearArgs& args, uint32_t tile_outputs) {
+  args.n_tiles = 0;
+  for (uint32_t i = 0; i < args.n_parts; ++i) {
+    args.parts[i].first_tile = args.n_tiles;
+    args.n_tiles += divide_up(args.parts[i].n_rows, tile_outputs);
+  }
 }
 
 // Calls run(type, args) for each group of parts that can share a launch.
@@ -117,7 +124,6 @@ void for_groups(
     std::span<const LinearPart> parts,
     uint32_t rows,
     uint32_t n_cols,
-    uint32_t tile_outputs,
     WeightLayout layout,
     const Run& run) {
   for (const QuantType type : kTypes) {
@@ -127,7 +133,6 @@ void for_groups(
     const auto flush = [&] {
       if (args.n_parts != 0) run(type, args);
       args.n_parts = 0;
-      args.n_tiles = 0;
     };
     for (const LinearPart& part : parts) {
       if (part.weight.n_cols != n_cols) {
@@ -138,8 +143,7 @@ void for_groups(
       if (part.weight.type != type || part.weight.layout != layout || part.weight.n_rows == 0) {
         continue;
       }
-      args.parts[args.n_parts++] = part_args(part, args.n_tiles);
-      args.n_tiles += divide_up(part.weight.n_rows, tile_outputs);
+      args.parts[args.n_parts++] = part_args(part);
       if (args.n_parts == kMaxParts) flush();
     }
     flush();
@@ -331,7 +335,8 @@ void LinearOperator::rms_norm(
 void LinearOperator::apply(
     const PreparedInput& input,
     std::span<const LinearPart> parts,
-    cudaStream_t stream) const {
+    cudaStream_t stream,
+    WeightAge age) const {
   if (input.rows == 0) return;
   if (input.tile_rows != input_at(nullptr, input.rows, input.n_cols).tile_rows) {
     fail(ErrorKind::internal, "the input was prepared by another linear operator");
@@ -341,13 +346,17 @@ void LinearOperator::apply(
       fail(ErrorKind::internal, "the CUDA linear operator takes packed weights");
     }
   }
-  const TileShape shape = shape_for(input.rows);
-  const TileTraits traits = tile_traits(shape);
+  uint32_t n_groups = 0;
+  const auto count = [&](QuantType, LinearArgs&) { ++n_groups; };
+  for_groups(parts, input.rows, input.n_cols, WeightLayout::packed, count);
+  uint32_t group = 0;
+  uint32_t first_counter = 0;
+  size_t partial_at = 0;
   const auto run = [&](QuantType type, LinearArgs& args) {
+    const TileShape shape = fitting_shape(type, args);
+    const TileTraits traits = tile_traits(shape);
     args.input = reinterpret_cast<const uint8_t*>(input.data);
     args.input_scale = scales_of(input);
-    args.arrived = reinterpret_cast<uint32_t*>(workspace_);
-    args.partials = reinterpret_cast<float4*>(workspace_ + counter_bytes_);
     const KernelEntry& kernel = kernel_of(type, shape);
     const uint32_t resident = resident_[static_cast<uint32_t>(type)][static_cast<uint32_t>(shape)];
     uint32_t n_units = args.n_tiles;
@@ -360,14 +369,44 @@ void LinearOperator::apply(
       args.splits_in_turn = is_apart ? 1 : kSplits;
       n_units = n_tiles * (is_apart ? kSplits : 1);
     }
+    const uint32_t n_blocks = std::min(n_units, resident);
+    // Launches beside each other have counters and sums of their own.
+    const size_t n_partial_bytes = traits.stages == 0 ? 0 : n_blocks * kSplits * tile_bytes(shape);
+    const bool may_be_beside = traits.stages == 0 || is_wide(shape);
+    const bool has_room = partial_at + n_partial_bytes <= partial_bytes_ &&
+                          (first_counter + n_blocks) * sizeof(uint32_t) <= counter_bytes_;
+    args.is_beside = may_be_beside && group > 0 && has_room;
+    args.lets_next = group + 1 < n_groups ? may_be_beside : input.rows <= kFewRows;
+    if (!args.is_beside) first_counter = partial_at = 0;
+    args.arrived = reinterpret_cast<uint32_t*>(workspace_) + first_counter;
+    args.partials = reinterpret_cast<float4*>(workspace_ + counter_bytes_ + partial_at);
+    first_counter += n_blocks;
+    partial_at += n_partial_bytes;
+    ++group;
     void* kernel_args[] = {&args};
+    const LaunchSettings settings(
+        {.grid = {n_blocks}, .threads = traits.threads, .shared_bytes = kernel.shared_bytes},
+        stream, age == WeightAge::settled);
     check(
-        cudaLaunchKernel(
-            kernel.function, dim3(std::min(n_units, resident)), dim3(traits.threads), kernel_args,
-            kernel.shared_bytes, stream),
-        "the linear operator", type);
+        cudaLaunchKernelExC(settings.get(), kernel.function, kernel_args), "the linear operator",
+        type);
   };
-  for_groups(parts, input.rows, input.n_cols, traits.outputs, WeightLayout::packed, run);
+  for_groups(parts, input.rows, input.n_cols, WeightLayout::packed, run);
+}
+
+// Sets the tiles of a launch. Where the tiles for up to 64 rows are fewer than the blocks that run
+// at once, they are halved.
+TileShape LinearOperator::fitting_shape(QuantType type, LinearArgs& args) const {
+  const auto resident = [&](TileShape shape) {
+    return resident_[static_cast<uint32_t>(type)][static_cast<uint32_t>(shape)];
+  };
+  TileShape shape = shape_for(args.rows);
+  set_tiles(args, tile_traits(shape).outputs);
+  if (shape == TileShape::wide_64 && !options_.tile && args.n_tiles * kSplits < resident(shape)) {
+    shape = TileShape::narrow_64;
+    set_tiles(args, tile_traits(shape).outputs);
+  }
+  return shape;
 }
 
 void LinearOperator::apply_exact(
@@ -379,10 +418,11 @@ void LinearOperator::apply_exact(
   if (rows == 0) return;
   for (const WeightLayout layout : {WeightLayout::packed, WeightLayout::file}) {
     const auto run = [&](QuantType type, LinearArgs& args) {
+      set_tiles(args, kPanel);
       launch_exact(type, args, layout == WeightLayout::packed, n_cols, x, stream);
       check(cudaGetLastError(), "the exact linear operator", type);
     };
-    for_groups(parts, rows, n_cols, kPanel, layout, run);
+    for_groups(parts, rows, n_cols, layout, run);
   }
 }
 

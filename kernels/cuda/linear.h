@@ -39,7 +39,12 @@ struct PreparedInput {
   uint32_t tile_rows = 0;  // the order: 0, or that of the wide tile with as many rows
 };
 
+// Whether all weights have stood since before the stream was last waited for. Then they are read
+// before the kernels in flight are over.
+enum class WeightAge { fresh, settled };
+
 enum class TileShape : uint32_t;
+struct LinearArgs;
 struct LinearOptions {
   bool allow_wide = true;         // warpgroup products, where the GPU has them
   std::optional<TileShape> tile;  // one tile for every number of rows, for tests and benchmarks
@@ -78,7 +83,8 @@ class LinearOperator {
       uint32_t n_cols,
       std::byte* memory,
       cudaStream_t stream) const;
-  // x / sqrt(mean(x^2) + epsilon) * weight; also to `values` (rows, n_cols) unless null.
+  // x / sqrt(mean(x^2) + epsilon) * weight; also to `values` (rows, n_cols) unless null. `weight`
+  // has stood since before the stream was last waited for.
   PreparedInput prepare_rms_norm(
       const float* x,
       const float* weight,
@@ -108,8 +114,11 @@ class LinearOperator {
       cudaStream_t stream) const;
 
   // Applies all parts, packed, to the input. Parts of one type share a launch.
-  void apply(const PreparedInput& input, std::span<const LinearPart> parts, cudaStream_t stream)
-      const;
+  void apply(
+      const PreparedInput& input,
+      std::span<const LinearPart> parts,
+      cudaStream_t stream,
+      WeightAge age = WeightAge::fresh) const;
   // x: (rows, n_cols), not rounded. Parts packed or as in the file.
   void apply_exact(
       const float* x,
@@ -120,10 +129,11 @@ class LinearOperator {
 
  private:
   static constexpr uint32_t kMaxType = 31;
-  static constexpr uint32_t kMaxShapes = 9;
+  static constexpr uint32_t kMaxShapes = 10;
   static bool wide_products_agree();
   void prepare_kernel(QuantType type, TileShape shape);
   TileShape shape_for(uint32_t rows) const;
+  TileShape fitting_shape(QuantType type, LinearArgs& args) const;
   PreparedInput input_at(std::byte* memory, uint32_t rows, uint32_t n_cols) const;
 
   LinearOptions options_;

@@ -3,6 +3,7 @@
 // scale depend on the row and its length alone.
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear_kernels.h"
 
 namespace nightsweep::cuda {
@@ -35,6 +36,42 @@ __device__ __forceinline__ float gated(float gate, float up) {
   return gate / (1.0F + expf(-gate)) * up;
 }
 
+// The values of an item; zero past the row's end. All loads are on their way before one is used.
+template <InputKind kKind>
+__device__ __forceinline__ void
+load_item(const InputArgs& args, uint32_t row, uint32_t item, float (&v)[kItemCols]) {
+  constexpr bool kGated = kKind == InputKind::gated;
+  const float* const x = args.x + size_t{row} * args.n_cols;
+  const float* const up = kGated ? args.second + size_t{row} * args.n_cols : nullptr;
+  float ups[kItemCols] = {};
+  if (args.n_cols % kChunk == 0) {
+#pragma unroll
+    for (uint32_t i = 0; i < kItemCols; i += 2) {
+      const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
+      const float2 pair = *reinterpret_cast<const float2*>(x + col);
+      v[i] = pair.x;
+      v[i + 1] = pair.y;
+      if constexpr (kGated) {
+        const float2 up_pair = *reinterpret_cast<const float2*>(up + col);
+        ups[i] = up_pair.x;
+        ups[i + 1] = up_pair.y;
+      }
+    }
+  } else {
+#pragma unroll
+    for (uint32_t i = 0; i < kItemCols; ++i) {
+      const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
+      v[i] = col < args.n_cols ? x[col] : 0.0F;
+      if constexpr (kGated) ups[i] = col < args.n_cols ? up[col] : 0.0F;
+    }
+  }
+  if constexpr (kGated) {
+#pragma unroll
+    for (uint32_t i = 0; i < kItemCols; ++i)
+      v[i] = gated(v[i], ups[i]);
+  }
+}
+
 template <InputKind kKind, int kItems>
 __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
   __shared__ float sums[32];
@@ -43,33 +80,29 @@ __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
   const uint32_t n_chunks = chunk_count(args.n_cols);
   const uint32_t n_items = n_chunks * (kChunk / kItemCols);
   const bool is_row = row < args.rows;
-  const float* const x = args.x + size_t{row} * args.n_cols;
 
-  float v[kItems][kItemCols];
+  // The norm's weights are there before x is.
+  constexpr bool kWeightsFirst = kKind == InputKind::rms_norm && kItems <= 2;
+  float norm_weights[kWeightsFirst ? kItems : 1][kItemCols];
+  if constexpr (kWeightsFirst) {
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      const uint32_t item = threadIdx.x + k * blockDim.x;
+#pragma unroll
+      for (uint32_t i = 0; i < kItemCols; ++i) {
+        const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
+        norm_weights[k][i] = item < n_items && col < args.n_cols ? args.second[col] : 0.0F;
+      }
+    }
+  }
+  wait_for_earlier();
+  let_next_start();
+
+  float v[kItems][kItemCols] = {};
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
     const uint32_t item = threadIdx.x + k * blockDim.x;
-    const uint32_t first = item / 4 * 32;
-#pragma unroll
-    for (uint32_t i = 0; i < kItemCols; i += 2) {
-      const uint32_t col = first + item_col(item % 4, i);
-      float2 pair = make_float2(0.0F, 0.0F);
-      if (is_row && item < n_items) {
-        if (args.n_cols % 2 == 0) {
-          if (col < args.n_cols) pair = *reinterpret_cast<const float2*>(x + col);
-        } else {
-          if (col < args.n_cols) pair.x = x[col];
-          if (col + 1 < args.n_cols) pair.y = x[col + 1];
-        }
-        if constexpr (kKind == InputKind::gated) {
-          const float* const up = args.second + size_t{row} * args.n_cols;
-          if (col < args.n_cols) pair.x = gated(pair.x, up[col]);
-          if (col + 1 < args.n_cols) pair.y = gated(pair.y, up[col + 1]);
-        }
-      }
-      v[k][i] = pair.x;
-      v[k][i + 1] = pair.y;
-    }
+    if (is_row && item < n_items) load_item<kKind>(args, row, item, v[k]);
   }
 
   if constexpr (kKind == InputKind::rms_norm) {
@@ -90,7 +123,9 @@ __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
       for (uint32_t i = 0; i < kItemCols; ++i) {
         const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
         if (is_row && item < n_items && col < args.n_cols) {
-          v[k][i] = v[k][i] * inverse * args.second[col];
+          const float weight =
+              kWeightsFirst ? norm_weights[kWeightsFirst ? k : 0][i] : args.second[col];
+          v[k][i] = v[k][i] * inverse * weight;
         }
       }
     }
@@ -159,23 +194,30 @@ __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
   }
 }
 
-template <InputKind kKind>
-void launch_kind(const InputArgs& args, cudaStream_t stream) {
-  const uint32_t n_items = chunk_count(args.n_cols) * (kChunk / kItemCols);
+template <InputKind kKind, int kItems>
+void start(const InputArgs& args, uint32_t threads, cudaStream_t stream) {
   const uint32_t grid = args.prepared != nullptr
                             ? (args.rows + kInputRowStep - 1) / kInputRowStep * kInputRowStep
                             : args.rows;
+  launch(
+      "linear_input", input_kernel<kKind, kItems>, {.grid = {grid}, .threads = threads}, stream,
+      args);
+}
+
+template <InputKind kKind>
+void launch_kind(const InputArgs& args, cudaStream_t stream) {
+  const uint32_t n_items = chunk_count(args.n_cols) * (kChunk / kItemCols);
   // The number of threads is part of the order of summation: it follows from n_cols alone.
   if (n_items <= 256) {
-    input_kernel<kKind, 1><<<grid, 256, 0, stream>>>(args);
+    start<kKind, 1>(args, 256, stream);
   } else if (n_items <= 1024) {
-    input_kernel<kKind, 1><<<grid, 1024, 0, stream>>>(args);
+    start<kKind, 1>(args, 1024, stream);
   } else if (n_items <= 2048) {
-    input_kernel<kKind, 2><<<grid, 1024, 0, stream>>>(args);
+    start<kKind, 2>(args, 1024, stream);
   } else if (n_items <= 4096) {
-    input_kernel<kKind, 4><<<grid, 1024, 0, stream>>>(args);
+    start<kKind, 4>(args, 1024, stream);
   } else {
-    input_kernel<kKind, 8><<<grid, 1024, 0, stream>>>(args);
+    start<kKind, 8>(args, 1024, stream);
   }
 }
 

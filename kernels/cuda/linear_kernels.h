@@ -35,6 +35,9 @@ struct LinearArgs {
   uint32_t splits_in_turn = 0;
   float4* partials = nullptr;
   uint32_t* arrived = nullptr;
+  // Of several launches for one input, one a type of weights, each runs beside the one before.
+  bool is_beside = false;
+  bool lets_next = false;  // start before this one ends
 };
 
 // How many outputs and rows of input a block works on, and how: a larger tile for more rows, with
@@ -49,8 +52,9 @@ enum class TileShape : uint32_t {
   wide_32,
   wide_64,
   wide_128,
+  narrow_64,  // as many blocks again for small matrices
 };
-inline constexpr uint32_t kTileShapes = 9;
+inline constexpr uint32_t kTileShapes = 10;
 inline constexpr uint32_t kFirstWideShape = 5;
 struct TileTraits {
   uint32_t outputs;
@@ -78,6 +82,8 @@ constexpr TileTraits tile_traits(TileShape shape) {
       return {256, 64, 320, 6};
     case TileShape::wide_128:
       return {256, 128, 384, 4};
+    case TileShape::narrow_64:
+      return {128, 64, 320, 4};
   }
   return {};
 }

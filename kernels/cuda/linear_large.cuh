@@ -34,6 +34,7 @@ __global__ void __launch_bounds__(32 * kWarps, kMinBlocks)
   extern __shared__ __align__(16) uint8_t stages[];
   __shared__ bool is_last_split;
 
+  wait_for_earlier();
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t g = lane / 4;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear_format.cuh"
 #include "kernels/cuda/linear_kernels.h"
 
@@ -16,6 +17,22 @@ multiply(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Before the input is read: the kernels before are over; or, of a kernel that runs beside the one
+// before, what that one waited for is over (and no longer in this multiprocessor's cache). Weights
+// may be read earlier.
+__device__ __forceinline__ void wait_for_input(const LinearArgs& args) {
+  if (args.is_beside) {
+    __threadfence();
+  } else {
+    wait_for_earlier();
+  }
+  if (args.lets_next) let_next_start();
+}
+// Before the end: whoever waits for a kernel that ran beside another waits for both.
+__device__ __forceinline__ void wait_for_neighbour(const LinearArgs& args) {
+  if (args.is_beside) wait_for_earlier();
 }
 
 __device__ __forceinline__ const PartArgs& part_of_tile(const LinearArgs& args, uint32_t tile) {

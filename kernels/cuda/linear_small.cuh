@@ -3,7 +3,8 @@
 // A block of four warps works on 16 or 32 outputs at a time, one warp a split of the columns; warps
 // meet only to add their sums, once a tile. Weights go from memory straight into registers, a unit
 // of columns (or two) ahead of their use and on over the end of a tile; each register is filled
-// again as soon as it has been used. The input stays in the first-level cache.
+// again as soon as it has been used. The input stays in the first-level cache. The first weights
+// are asked for while the kernel before still runs.
 #pragma once
 
 #include "kernels/cuda/linear_mma.cuh"
@@ -112,9 +113,10 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
       load_bits(slot, c);
     if (can_load) advance_load();
   }
+  wait_for_input(args);
 
   // The input of a chunk: of each group of 8 rows, 2 x 16 bytes. Lanes of rows past the end read
-  // the last row; their sums go nowhere.
+  // the last row; their sums go nowhere. No __ldg: it is not constant while this kernel lives.
   const uint8_t* input_rows[kGroups];
 #pragma unroll
   for (int n = 0; n < kGroups; ++n) {
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         to[n][half] =
-            __ldg(reinterpret_cast<const uint4*>(at + chunks_on * kInputChunkBytes + 512 * half));
+            *reinterpret_cast<const uint4*>(at + chunks_on * kInputChunkBytes + 512 * half);
       }
     }
   };
@@ -253,6 +255,7 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
   if (begin >= end) {
     while (tile_index < args.n_tiles)
       finish_tile();
+    wait_for_neighbour(args);
     return;
   }
   while (tile_index < args.n_tiles) {
@@ -261,6 +264,7 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
       if (tile_index < args.n_tiles) run_unit(slot);
     }
   }
+  wait_for_neighbour(args);
 }
 
 }  // namespace nightsweep::cuda

@@ -5,7 +5,7 @@
 // weights into rings of stages in shared memory, by bulk copies that run some chunks ahead. Two
 // warpgroups decode the weights from there into registers, the A operand, once for all rows of the
 // tile; their products read the input where it stands and run beside the decoding of the next half
-// chunk.
+// chunk. The first weights are brought while the kernel before still runs.
 //
 // The work of a launch is its tiles times the splits of the columns, in a row; every block takes an
 // equal run of it. Splits of one tile that fall to one block are added by it; a tile that is cut
@@ -40,9 +40,10 @@ struct WidePlan {
   static constexpr int kGroup = kLayout.quant_bytes == 512    ? 4
                                 : kLayout.quant_bytes == 1024 ? 2
                                                               : 1;
-  static constexpr int kInputStages = kRows == 128  ? 4
-                                      : kRows == 64 ? (kType == QuantType::f32 ? 4 : 6)
-                                                    : 8;
+  static constexpr int kInputStages = kRows == 128 ? 4
+                                      : kRows == 64
+                                          ? (kType == QuantType::f32 || kTiles == 1 ? 4 : 6)
+                                          : 8;
   static constexpr int kWeightStages =
       kRows == 64 || (kRows == 128 && kType == QuantType::f32) ? 2 : 3;
   static constexpr uint32_t kPanels = 8 * kTiles;
@@ -148,6 +149,7 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
     // The warps that copy: one the input, a chunk at a time (small copies would cost more than
     // their bytes); one the weights, a panel a lane.
     const bool brings_weights = warp == kWarps + 1;
+    if (!brings_weights) wait_for_input(args);
     uint32_t stage = 0;
     uint32_t n_filled = 0;
     uint32_t weight_stage = 0;
@@ -205,6 +207,7 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
   }
 
   if constexpr (moves_registers(kRows)) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  wait_for_input(args);
 
   // The panel of a tile that this warp decodes, counted in the tile.
   const auto panel_of = [&](int tile) {
@@ -427,6 +430,7 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
     warpgroup_wait<0>();
     finish_unit(unit);
   }
+  wait_for_neighbour(args);
 #endif
 }
 
@@ -445,10 +449,9 @@ KernelEntry wide_kernel() {
 template <QuantType kType>
 const WideKernelList& linear_wide_kernels() {
   static const WideKernelList kernels = {
-      wide_kernel<kType, TileShape::wide_16, 2>(),
-      wide_kernel<kType, TileShape::wide_32, 2>(),
-      wide_kernel<kType, TileShape::wide_64, 1>(),
-      wide_kernel<kType, TileShape::wide_128, 1>(),
+      wide_kernel<kType, TileShape::wide_16, 2>(),   wide_kernel<kType, TileShape::wide_32, 2>(),
+      wide_kernel<kType, TileShape::wide_64, 1>(),   wide_kernel<kType, TileShape::wide_128, 1>(),
+      wide_kernel<kType, TileShape::narrow_64, 2>(),
   };
   return kernels;
 }

@@ -9,6 +9,41 @@ namespace {
 
 constexpr int kLeastMajor = 8;
 
+// Dense products of half with sums in float32, operations a clock and multiprocessor: NVIDIA's
+// architecture white papers; 0 where none says.
+uint32_t f16_operations(uint32_t capability) {
+  switch (capability) {
+    case 80:
+      return 2048;
+    case 86:
+    case 89:
+    case 120:
+      return 512;
+    case 90:
+      return 4096;
+    case 100:
+      return 8192;
+    default:
+      return 0;
+  }
+}
+
+DeviceLimits limits_of(int device, uint32_t capability, uint32_t n_processors) {
+  int memory_khz = 0;
+  int bus_bits = 0;
+  int clock_khz = 0;
+  const auto get = [&](int& to, cudaDeviceAttr attribute, const char* name) {
+    cuda::check(cudaDeviceGetAttribute(&to, attribute, device), name);
+  };
+  get(memory_khz, cudaDevAttrMemoryClockRate, "cudaDevAttrMemoryClockRate");
+  get(bus_bits, cudaDevAttrGlobalMemoryBusWidth, "cudaDevAttrGlobalMemoryBusWidth");
+  get(clock_khz, cudaDevAttrClockRate, "cudaDevAttrClockRate");
+  // Two transfers a clock.
+  return {
+      .bytes_per_s = 2e3 * memory_khz * (bus_bits / 8.0),
+      .f16_flops = 1e3 * clock_khz * n_processors * f16_operations(capability)};
+}
+
 std::string version_text(int version) {
   return format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -79,16 +114,19 @@ GpuInfo open_gpu(uint32_t index) {
   }
   check(cudaSetDevice(number), format("cudaSetDevice({})", index));
   check(cudaFree(nullptr), format("opening {}", properties.name));
+  const auto capability = static_cast<uint32_t>(properties.major * 10 + properties.minor);
+  const auto n_processors = static_cast<uint32_t>(properties.multiProcessorCount);
   return {
       .index = number,
       .name = properties.name,
       .pci_address = format(
           "{:08x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
           properties.pciDeviceID),
-      .capability = static_cast<uint32_t>(properties.major * 10 + properties.minor),
-      .n_processors = static_cast<uint32_t>(properties.multiProcessorCount),
+      .capability = capability,
+      .n_processors = n_processors,
       .shared_bytes = properties.sharedMemPerBlockOptin,
-      .memory_bytes = properties.totalGlobalMem};
+      .memory_bytes = properties.totalGlobalMem,
+      .limits = limits_of(number, capability, n_processors)};
 }
 
 }  // namespace cuda

@@ -16,6 +16,7 @@ struct GpuInfo {
   uint32_t n_processors = 0;
   size_t shared_bytes = 0;  // most of a block
   size_t memory_bytes = 0;
+  DeviceLimits limits;
 };
 
 // Makes the GPU current for this thread. Throws Error(device) with the reason: no driver, a driver

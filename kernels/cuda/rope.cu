@@ -25,10 +25,11 @@ struct Frequencies {
 __global__ void rope_table_kernel(
     Frequencies frequencies,
     float magnitude,
-    const uint32_t* __restrict__ positions,
+    const uint32_t* positions,
     uint32_t n_pairs,
-    float2* __restrict__ table) {
+    float2* table) {
   wait_for_earlier();
+  let_next_start();
   const uint32_t pair = threadIdx.x;
   if (pair >= n_pairs) return;
   const SinCos turned =
@@ -60,7 +61,7 @@ turned_element(const float* head, uint32_t i, const Turn& turn, const float2* ro
 
 // Element 32 j + lane of a head goes to values[j], turned; zeros past head_dim.
 __device__ void load_turned(
-    const float* __restrict__ head,
+    const float* head,
     uint32_t head_dim,
     const Turn& turn,
     uint32_t row,
@@ -175,13 +176,14 @@ __global__ void __launch_bounds__(32 * kWarps) rope_and_store_kernel(
     uint32_t n_q_heads,
     uint32_t n_kv_heads,
     uint32_t head_dim,
-    const uint32_t* __restrict__ positions,
-    const uint32_t* __restrict__ pages,
+    const uint32_t* positions,
+    const uint32_t* pages,
     KvTarget target,
     float* q,
-    const float* __restrict__ k,
-    const float* __restrict__ v) {
+    const float* k,
+    const float* v) {
   wait_for_earlier();
+  let_next_start();
   const uint32_t row = blockIdx.x;
   const uint32_t head = blockIdx.y * kWarps + threadIdx.x / 32;
   const uint32_t lane = threadIdx.x % 32;

@@ -10,16 +10,15 @@ constexpr uint32_t kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     swiglu_kernel(const float* gate, const float* up, size_t count, float* out) {
   wait_for_earlier();
+  let_next_start();
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < count) out[i] = gate[i] / (1.0F + expf(-gate[i])) * up[i];
 }
 
-__global__ void __launch_bounds__(kThreads) gather_rows_kernel(
-    const float* __restrict__ x,
-    const uint32_t* __restrict__ rows,
-    uint32_t dim,
-    float* __restrict__ out) {
+__global__ void __launch_bounds__(kThreads)
+    gather_rows_kernel(const float* x, const uint32_t* rows, uint32_t dim, float* out) {
   wait_for_earlier();
+  let_next_start();
   const float* const row = x + size_t{rows[blockIdx.y]} * dim;
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i < dim) out[size_t{blockIdx.y} * dim + i] = row[i];

@@ -86,9 +86,19 @@ __device__ Best better(const Best& a, const Best& b) {
 // The highest logit, the lowest id on a tie.
 __device__ Best find_best(const float* logits, uint32_t n_vocab, Shared& shared) {
   Best best{-__builtin_huge_valf(), n_vocab, false};
-  for (uint32_t i = threadIdx.x; i < n_vocab; i += kThreads) {
-    const float value = logits[i];
-    best = better(best, {value, i, value != value});
+  constexpr uint32_t kTogether = 16;  // loads on their way
+  for (uint32_t first = threadIdx.x; first < n_vocab; first += kTogether * kThreads) {
+    float values[kTogether];
+#pragma unroll
+    for (uint32_t j = 0; j < kTogether; ++j) {
+      const uint32_t i = first + j * kThreads;
+      values[j] = i < n_vocab ? logits[i] : -__builtin_huge_valf();
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kTogether; ++j) {
+      // What stands in for tokens past the end loses even to a logit of minus infinity.
+      best = better(best, {values[j], first + j * kThreads, values[j] != values[j]});
+    }
   }
   for (uint32_t step = 16; step > 0; step /= 2) {
     const Best other{
@@ -158,8 +168,20 @@ __device__ Weight part_of(double uniform, Weight total) {
 // Calls use(id, logit) for the tokens of this thread.
 template <typename Use>
 __device__ void for_tokens(const float* logits, uint32_t n_vocab, Use&& use) {
-  for (uint32_t i = threadIdx.x; i < n_vocab; i += kThreads)
-    use(i, logits[i]);
+  constexpr uint32_t kTogether = 4;  // loads on their way
+  for (uint32_t first = threadIdx.x; first < n_vocab; first += kTogether * kThreads) {
+    float values[kTogether];
+#pragma unroll
+    for (uint32_t j = 0; j < kTogether; ++j) {
+      const uint32_t i = first + j * kThreads;
+      values[j] = i < n_vocab ? logits[i] : 0.0F;
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kTogether; ++j) {
+      const uint32_t i = first + j * kThreads;
+      if (i < n_vocab) use(i, values[j]);
+    }
+  }
 }
 
 // Puts the heaviest tokens, as many octaves as fit, into shared.keys, heaviest and lowest id first.
@@ -388,11 +410,12 @@ __device__ uint32_t draw(
 __global__ void __launch_bounds__(kThreads) pick_kernel(
     float* logits,
     uint32_t n_vocab,
-    const PickJob* __restrict__ jobs,
-    const LogitEdit* __restrict__ edits,
-    Pick* __restrict__ picks) {
+    const PickJob* jobs,
+    const LogitEdit* edits,
+    Pick* picks) {
   __shared__ Shared shared;
   wait_for_earlier();
+  let_next_start();
   const PickJob job = jobs[blockIdx.x];
   float* const row = logits + size_t{job.row} * n_vocab;
   Best best = find_best(row, n_vocab, shared);

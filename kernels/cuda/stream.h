@@ -25,7 +25,11 @@ class Stream {
 // Marks a place in a stream. Waiting for one that was never recorded passes at once.
 class Event {
  public:
-  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
+  enum class Notes { nothing, time };
+  explicit Event(Notes notes = Notes::nothing) {
+    const unsigned flags = notes == Notes::time ? cudaEventDefault : cudaEventDisableTiming;
+    check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
+  }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { (void)cudaEventDestroy(event_); }
@@ -34,6 +38,12 @@ class Event {
     check(cudaStreamWaitEvent(stream.get(), event_), "cudaStreamWaitEvent");
   }
   void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  // REQUIRES: both note the time and have passed.
+  double seconds_until(const Event& later) const {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, event_, later.event_), "cudaEventElapsedTime");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
 
  private:
   cudaEvent_t event_ = nullptr;

@@ -1,4 +1,5 @@
 // The bits of the CUDA device's linear operator depend on nothing but the row and the weights.
+#include "kernels/cuda/linear_kernels.h"
 #include "kernels/cuda_linear_fixture.h"
 
 namespace nightsweep::cuda {
@@ -47,10 +48,10 @@ TEST_F(CudaLinear, a_row_has_the_same_bits_in_any_company) {
 // Every tile of every kernel, those for other numbers of rows and other GPUs too.
 TEST_F(CudaLinear, all_tiles_give_the_same_bits) {
   Random random(14);
-  constexpr uint32_t kShapes = 9;
-  constexpr uint32_t kCapacity[kShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512};
-  const uint32_t n_shapes = linear_->has_wide_tiles() ? kShapes : 5;
-  std::printf("%u tiles, warpgroup products %s\n", n_shapes, n_shapes == kShapes ? "on" : "off");
+  constexpr uint32_t kCapacity[kTileShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512, 512};
+  const uint32_t n_shapes = linear_->has_wide_tiles() ? kTileShapes : kFirstWideShape;
+  std::printf(
+      "%u tiles, warpgroup products %s\n", n_shapes, n_shapes == kTileShapes ? "on" : "off");
   for (const QuantType type : all_types()) {
     const uint32_t n_rows = 600;
     const uint32_t n_cols = quant_traits(type).block_elems == 256 ? 1280 : 1216;

@@ -1,4 +1,5 @@
 #include "runner/command.h"
+#include "runner/kernel_bench_command.h"
 #include "runner/link_bench.h"
 #include "runner/planning.h"
 #include "runner/sweep_bench.h"
@@ -13,9 +14,12 @@ int bench(const Invocation& invocation) {
   const std::string& what = arguments.operands().front();
   if (what == "links") return bench_links(arguments);
   if (what == "sweep") return bench_sweep(arguments);
+  if (what == "kernels") return bench_kernels(arguments);
   if (what == "tokenize") return bench_tokenize(arguments);
   if (what == "render") return bench_render(arguments);
-  fail(ErrorKind::usage, "bench: expected links, sweep, tokenize or render, found '{}'", what);
+  fail(
+      ErrorKind::usage, "bench: expected links, sweep, kernels, tokenize or render, found '{}'",
+      what);
 }
 
 }  // namespace
@@ -24,7 +28,10 @@ Command make_bench_command() {
   std::vector<OptionSpec> options = {
       {.name = "prompt", .value = "N", .help = "prompt tokens a sequence (default 32)"},
       {.name = "generate", .value = "N", .help = "generated tokens a sequence (default 64)"},
-      {.name = "batch", .value = "LIST", .help = "sequences at once: 1,16,64"},
+      {.name = "batch", .value = "LIST", .help = "sequences at once, or rows of kernels: 1,16,64"},
+      {.name = "only",
+       .value = "TEXT",
+       .help = "kernels: models (8B Q8_0) or attention with this in their names"},
       {.name = "shape-file",
        .value = "FILE",
        .help =
@@ -45,7 +52,7 @@ Command make_bench_command() {
   return {
       .name = "bench",
       .summary = "measure link, disk and operators; sweeps against `plan`; what text costs",
-      .usage = "links|sweep|tokenize|render [--model MODEL | --shape SHAPE:TYPE] [options]",
+      .usage = "links|sweep|kernels|tokenize|render [--model MODEL | --shape SHAPE:TYPE] [options]",
       .example = "nightsweep bench sweep --model model.gguf --batch 1,16,64 --json",
       .options = join({options, {json_option()}, general_options()}),
       .min_positionals = 1,

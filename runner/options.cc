@@ -351,4 +351,16 @@ parse_count(const std::string& text, const std::string& option, uint64_t least, 
   return number;
 }
 
+std::vector<uint32_t>
+parse_counts(const std::string& text, const std::string& option, uint32_t least, uint32_t most) {
+  std::vector<uint32_t> counts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    counts.push_back(
+        static_cast<uint32_t>(parse_count(text.substr(at, end - at), option, least, most)));
+    at = end + 1;
+  }
+  return counts;
+}
+
 }  // namespace nightsweep

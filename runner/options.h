@@ -100,5 +100,8 @@ std::pair<std::string, std::string> split_pair(const std::string& text, const st
 // A whole number from `least` to `most`.
 uint64_t
 parse_count(const std::string& text, const std::string& option, uint64_t least, uint64_t most);
+// "1,16,64": several, each in that range.
+std::vector<uint32_t>
+parse_counts(const std::string& text, const std::string& option, uint32_t least, uint32_t most);
 
 }  // namespace nightsweep

@@ -24,17 +24,6 @@ namespace {
 
 constexpr uint32_t kReadsInFlightOfASweep = 8;
 
-std::vector<uint32_t> parse_batches(const std::string& text) {
-  std::vector<uint32_t> sizes;
-  for (size_t at = 0; at <= text.size();) {
-    size_t end = std::min(text.find(',', at), text.size());
-    sizes.push_back(
-        static_cast<uint32_t>(parse_count(text.substr(at, end - at), "--batch", 1, 65536)));
-    at = end + 1;
-  }
-  return sizes;
-}
-
 // Fixed tokens without text, as other engines' benchmarks feed them: nothing depends on what a
 // model likes to say.
 std::vector<uint32_t> fixed_prompt(uint32_t sequence, uint32_t n_tokens, uint32_t n_vocab) {
@@ -301,7 +290,8 @@ std::string case_text(const SweepCase& one) {
 int bench_sweep(const Arguments& arguments) {
   // Here --batch is a list, so it is taken out of the options that mean the same everywhere.
   CommonOptions options = begin_command(arguments.without("batch"));
-  std::vector<uint32_t> batches = parse_batches(arguments.find("batch").value_or("1,16,64"));
+  std::vector<uint32_t> batches =
+      parse_counts(arguments.find("batch").value_or("1,16,64"), "--batch", 1, 65536);
   auto count = [&](const char* name, uint32_t otherwise) {
     auto text = arguments.find(name);
     if (!text) return otherwise;

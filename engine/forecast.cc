@@ -176,9 +176,9 @@ std::unique_ptr<Forecast> choose_forecast(
     const ForecastBudget& budget,
     const MachineRates& rates) {
   if (budget.max_sequences > 0) return std::make_unique<Forecast>(model, budget, rates);
-  // Fewer than this a step more do not matter; what the engine would take by itself is the last.
-  constexpr uint32_t kCandidates[] = {1,  2,  4,  8,   12,  16,  24,  32, 48,
-                                      64, 80, 96, 112, 128, 160, 192, 224};
+  // Also more than the engine would take by itself, which gives up sequences before rows.
+  constexpr uint32_t kCandidates[] = {1,  2,  4,  8,   12,  16,  24,  32,  48,
+                                      64, 80, 96, 112, 128, 160, 192, 224, 256};
   // Fewer sequences are better when they are as fast: less memory, shorter to the first answer.
   constexpr double kBetter = 1.01;
   auto best = std::make_unique<Forecast>(model, budget, rates);
@@ -189,10 +189,15 @@ std::unique_ptr<Forecast> choose_forecast(
   };
   double most = tokens_per_s(*best);
   for (size_t i = std::size(kCandidates); i > 0; --i) {
-    ForecastBudget fewer = budget;
-    fewer.max_sequences = kCandidates[i - 1];
-    if (fewer.max_sequences >= best->plan().max_sequences) continue;
-    auto forecast = std::make_unique<Forecast>(model, fewer, rates);
+    ForecastBudget other = budget;
+    other.max_sequences = kCandidates[i - 1];
+    std::unique_ptr<Forecast> forecast;
+    try {
+      forecast = std::make_unique<Forecast>(model, other, rates);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::device) throw;
+      continue;  // so many do not fit at all
+    }
     const double found = tokens_per_s(*forecast);
     if (found * kBetter < most) continue;
     best = std::move(forecast);

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace nightsweep {
 
@@ -66,9 +67,14 @@ DeviceRing::~DeviceRing() {
   }
   space_is_free_.notify_all();
   thread_.join();
-  // What is still being copied must not lose the memory at either end.
-  for (uint32_t index : host_leases_)
-    device_.wait(*elements_[index].filled);
+  // What is still being copied must not lose the memory at either end. A device that was lost
+  // copies nothing any more.
+  try {
+    for (uint32_t index : host_leases_)
+      device_.wait(*elements_[index].filled);
+  } catch (const Error& error) {
+    log_debug("the end of a device's ring: {}", error.what());
+  }
 }
 
 void DeviceRing::run() {
@@ -180,8 +186,16 @@ const std::vector<std::byte*>& DeviceRing::acquire(uint32_t index) {
 }
 
 void DeviceRing::release(uint32_t index) {
-  device_.record(*elements_[index].used, WorkQueue::operators);
+  // A lease ends while an exception passes as well: the error of a lost device is for who acquires
+  // next.
+  std::exception_ptr lost;
+  try {
+    device_.record(*elements_[index].used, WorkQueue::operators);
+  } catch (const Error&) {
+    lost = std::current_exception();
+  }
   const std::lock_guard lock(mutex_);
+  if (error_ == nullptr) error_ = lost;
   if (in_ring_.empty() || in_ring_.front() != index) {
     fail(ErrorKind::internal, "slice {} released out of order", index);
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "engine/device_ring.h"
 #include "engine/host_tiers.h"
@@ -61,8 +62,14 @@ class DeviceStream final : public WeightStream {
         device, *host_, streamed_, std::span(ring_memory_->data(), ring_memory_->size_bytes()),
         options.link_rate);
   }
-  // The operators may still read what is about to go.
-  ~DeviceStream() override { device_.synchronize(); }
+  // The operators may still read what is about to go; those of a lost device do not.
+  ~DeviceStream() override {
+    try {
+      device_.synchronize();
+    } catch (const Error& error) {
+      log_debug("the end of a device's stream: {}", error.what());
+    }
+  }
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;
 

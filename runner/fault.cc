@@ -15,6 +15,7 @@ namespace nightsweep {
 FaultPlan FaultPlan::parse(std::string_view text) {
   constexpr std::string_view kPoison = "poison:";
   constexpr std::string_view kCrash = "crash:step:";
+  constexpr std::string_view kLost = "device-lost:step:";
   FaultPlan plan;
   while (!text.empty()) {
     std::string_view part = text.substr(0, text.find(';'));
@@ -24,10 +25,15 @@ FaultPlan FaultPlan::parse(std::string_view text) {
     } else if (part.starts_with(kCrash)) {
       plan.crash_step_ = parse_count(
           std::string(part.substr(kCrash.size())), "NIGHTSWEEP_FAULT=crash:step", 1, UINT64_MAX);
+    } else if (part.starts_with(kLost)) {
+      plan.lost_step_ = parse_count(
+          std::string(part.substr(kLost.size())), "NIGHTSWEEP_FAULT=device-lost:step", 1,
+          UINT64_MAX);
     } else {
       fail(
           ErrorKind::usage,
-          "NIGHTSWEEP_FAULT: expected poison:CUSTOM_ID or crash:step:N, parted by ';', found '{}'",
+          "NIGHTSWEEP_FAULT: expected poison:CUSTOM_ID, crash:step:N or device-lost:step:N, parted "
+          "by ';', found '{}'",
           part);
     }
   }
@@ -37,7 +43,7 @@ FaultPlan FaultPlan::parse(std::string_view text) {
 FaultPlan FaultPlan::from_environment() {
   const char* text = std::getenv("NIGHTSWEEP_FAULT");  // NOLINT(concurrency-mt-unsafe)
   if (text == nullptr || *text == '\0') return {};
-  log_warning("NIGHTSWEEP_FAULT={} is set: this process will kill itself", text);
+  log_warning("NIGHTSWEEP_FAULT={} is set: this process will kill itself or lose its device", text);
   return parse(text);
 }
 

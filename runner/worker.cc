@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "jobs/jsonl.h"
+#include "kernels/device_fault.h"
 #include "runner/checkpoint.h"
 
 namespace nightsweep {
@@ -125,6 +126,7 @@ Worker::End Worker::loop(
     if (is_working) {
       if (!was_working) begin_energy();
       sweep_log_.before_step(sweep_totals());
+      if (options_.fault.loses_device_at(counters_.steps + 1)) lose_device(engine_.device());
       StepReport report = engine_.step();
       ++counters_.steps;
       if (options_.fault.crashes_at(counters_.steps)) die_at_once();

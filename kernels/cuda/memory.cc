@@ -37,11 +37,7 @@ class GpuMemory final : public DeviceMemory {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-    fail(
-        ErrorKind::device,
-        "GPU memory: {} were asked for and {} of {} are free; lower --vram, --batch or --context, "
-        "or choose --kv q8_0, or end other programs on this GPU",
-        size_text(size_bytes_), size_text(free_bytes), size_text(total_bytes));
+    fail(ErrorKind::device, "{}", too_little_memory_text(size_bytes_, free_bytes, total_bytes));
   }
 
   size_t size_bytes_;
@@ -78,6 +74,13 @@ class PageLockedMemory final : public DeviceMemory {
 };
 
 }  // namespace
+
+std::string too_little_memory_text(uint64_t asked, uint64_t free, uint64_t total) {
+  return format(
+      "GPU memory: {} were asked for and {} of {} are free; lower --vram, --batch or --context, or "
+      "choose --kv q8_0, or end other programs on this GPU",
+      size_text(asked), size_text(free), size_text(total));
+}
 
 std::unique_ptr<DeviceMemory> allocate_on_gpu(size_t size_bytes) {
   return std::make_unique<GpuMemory>(size_bytes);

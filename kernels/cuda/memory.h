@@ -1,7 +1,9 @@
 // Memory of the GPU, and page-locked memory of the host.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "kernels/device.h"
 
@@ -11,5 +13,8 @@ namespace nightsweep::cuda {
 // Their contents are undefined.
 std::unique_ptr<DeviceMemory> allocate_on_gpu(size_t size_bytes);
 std::unique_ptr<DeviceMemory> allocate_page_locked(size_t size_bytes);
+
+// The text of that error for the GPU's memory; sizes in bytes.
+std::string too_little_memory_text(uint64_t asked, uint64_t free, uint64_t total);
 
 }  // namespace nightsweep::cuda

@@ -1,5 +1,6 @@
 // In place of the CUDA device in a build without it.
 #include "base/error.h"
+#include "kernels/cuda/trap.h"
 #include "kernels/device.h"
 
 namespace nightsweep {
@@ -13,6 +14,10 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
       ErrorKind::device,
       "--device cuda:{}: this build has no CUDA (use --device cpu, or build with nvcc)",
       options.index);
+}
+
+void cuda::launch_trap() {
+  fail(ErrorKind::internal, "this build has no CUDA, and no GPU to lose");
 }
 
 }  // namespace nightsweep

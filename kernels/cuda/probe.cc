@@ -1,13 +1,12 @@
 #include "kernels/cuda/probe.h"
 
 #include "base/error.h"
+#include "kernels/cuda/refusal.h"
 #include "kernels/cuda/status.h"
 
 namespace nightsweep {
 
 namespace {
-
-constexpr int kLeastMajor = 8;
 
 // Dense products of half with sums in float32, operations a clock and multiprocessor: NVIDIA's
 // architecture white papers; 0 where none says.
@@ -44,43 +43,24 @@ DeviceLimits limits_of(int device, uint32_t capability, uint32_t n_processors) {
       .f16_flops = 1e3 * clock_khz * n_processors * f16_operations(capability)};
 }
 
-std::string version_text(int version) {
-  return format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-// Empty: there is at least one GPU.
-std::string why_no_gpu(int& n_gpus) {
-  int driver = 0;
-  int runtime = 0;
-  cuda::check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-    (void)cudaGetLastError();
-    return "no NVIDIA driver is installed (libcuda.so.1 is not found)";
-  }
-  const cudaError_t status = cudaGetDeviceCount(&n_gpus);
-  if (status == cudaErrorInsufficientDriver) {
-    (void)cudaGetLastError();
-    return format(
-        "the driver is for CUDA {}, this program was built with {}: update the driver",
-        version_text(driver), version_text(runtime));
-  }
-  if (status == cudaErrorNoDevice || (status == cudaSuccess && n_gpus == 0)) {
-    (void)cudaGetLastError();
-    return "the driver finds no NVIDIA GPU (or CUDA_VISIBLE_DEVICES hides it)";
-  }
-  if (status != cudaSuccess) {
-    (void)cudaGetLastError();
-    return cuda::status_text(status);
-  }
-  return "";
+cuda::Probe ask() {
+  cuda::Probe probe;
+  cuda::check(cudaRuntimeGetVersion(&probe.runtime_version), "cudaRuntimeGetVersion");
+  if (cudaDriverGetVersion(&probe.driver_version) != cudaSuccess) probe.driver_version = 0;
+  probe.status = cudaGetDeviceCount(&probe.n_gpus);
+  (void)cudaGetLastError();
+  return probe;
 }
 
 }  // namespace
 
 CudaSupport cuda_support() {
-  int n_gpus = 0;
-  std::string why_not = why_no_gpu(n_gpus);
-  return {.is_built = true, .n_gpus = static_cast<uint32_t>(n_gpus), .why_not = std::move(why_not)};
+  const cuda::Probe probe = ask();
+  std::string why_not = cuda::why_no_gpu(probe);
+  return {
+      .is_built = true,
+      .n_gpus = why_not.empty() ? static_cast<uint32_t>(probe.n_gpus) : 0,
+      .why_not = std::move(why_not)};
 }
 
 namespace cuda {
@@ -97,20 +77,10 @@ GpuInfo open_gpu(uint32_t index) {
   const int number = static_cast<int>(index);
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, number), format("cudaGetDeviceProperties({})", index));
-  if (properties.major < kLeastMajor) {
-    fail(
-        ErrorKind::device,
-        "--device cuda:{}: {} has compute capability {}.{}, at least 8.0 is needed (RTX 30 series, "
-        "A100 or later)",
-        index, properties.name, properties.major, properties.minor);
-  }
   int mode = 0;
   check(cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, number), "cudaDevAttrComputeMode");
-  if (mode == cudaComputeModeProhibited) {
-    fail(
-        ErrorKind::device,
-        "--device cuda:{}: {} is in compute mode 'prohibited' (nvidia-smi -c DEFAULT allows it)",
-        index, properties.name);
+  if (const std::string why_not = why_unusable(properties, mode); !why_not.empty()) {
+    fail(ErrorKind::device, "--device cuda:{}: {}", index, why_not);
   }
   check(cudaSetDevice(number), format("cudaSetDevice({})", index));
   check(cudaFree(nullptr), format("opening {}", properties.name));

@@ -122,5 +122,21 @@ TEST_F(DeviceWeightStream, a_stream_that_is_closed_in_the_middle_waits_for_its_c
   }
 }
 
+// Leases end while its error passes, and the stream with them: no destructor may throw.
+TEST_F(DeviceWeightStream, a_lost_device_ends_with_its_error_and_not_with_the_process) {
+  for (uint32_t acquired = 0; acquired < 5; ++acquired) {
+    AsyncDevice device;
+    auto stream = open(device, options(0, least_host_bytes()));
+    for (uint32_t slice = 0; slice < acquired; ++slice)
+      stream->acquire(slice);
+    {
+      const WeightStream::Lease lease = stream->acquire(acquired);
+      device.lose();
+    }
+    EXPECT_ERROR(ErrorKind::device, stream->acquire(acquired + 1), "lost");
+    stream.reset();
+  }
+}
+
 }  // namespace
 }  // namespace nightsweep

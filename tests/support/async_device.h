@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "support/fake_device.h"
 
 namespace nightsweep {
@@ -31,7 +32,16 @@ class AsyncDevice final : public FakeDevice {
 
   bool shares_host_memory() const override { return false; }
 
+  // From now on every call that can fail does, as on a GPU that the driver has lost; what was
+  // queued has ended, and nothing of it touches memory any more.
+  void lose() {
+    is_lost_ = true;
+    operators_.close();
+    copies_.close();
+  }
+
   void queue_copy(const std::byte* from, size_t size_bytes, std::byte* to) override {
+    require_device();
     copies_.push([=] {
       // In pieces, so that a reader who does not wait sees half of it.
       const size_t half = size_bytes / 2;
@@ -42,6 +52,7 @@ class AsyncDevice final : public FakeDevice {
   }
   void pack(const MatrixView& file, std::byte* packed) override { repack(file, packed); }
   void repack(const MatrixView& file, std::byte* packed) override {
+    require_device();
     operators_.push([this, file, packed] { FakeDevice::pack(file, packed); });
   }
   // An operator that reads packed weights when its turn comes; mismatches() counts what it finds.
@@ -58,6 +69,7 @@ class AsyncDevice final : public FakeDevice {
 
   std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<Event>(); }
   void record(DeviceEvent& event, WorkQueue queue) override {
+    require_device();
     auto& state = static_cast<Event&>(event).state;
     const uint64_t number = ++state->recorded;
     of(queue).push([state, number] {
@@ -67,11 +79,13 @@ class AsyncDevice final : public FakeDevice {
     });
   }
   void hold_back(WorkQueue queue, const DeviceEvent& event) override {
+    require_device();
     auto& state = static_cast<const Event&>(event).state;
     if (!obeys_events_) return;
     of(queue).push([state, number = state->recorded.load()] { state->wait_for(number); });
   }
   void wait(const DeviceEvent& event) override {
+    require_device();
     auto& state = static_cast<const Event&>(event).state;
     state->wait_for(state->recorded.load());
   }
@@ -101,12 +115,23 @@ class AsyncDevice final : public FakeDevice {
     explicit Queue(uint32_t seed) : random_(seed), thread_([this] { run(); }) {}
     void push(std::function<void()> task) {
       const std::lock_guard lock(mutex_);
+      if (is_closed_) fail(ErrorKind::device, "the device is lost");
       tasks_.push_back(std::move(task));
       has_task_.notify_one();
     }
+    // Takes nothing any more; returns when all has run.
+    void close() {
+      std::unique_lock lock(mutex_);
+      is_closed_ = true;
+      has_ended_.wait(lock, [this] { return tasks_.empty(); });
+    }
     // Runs what is there first.
     void stop() {
-      push(nullptr);
+      {
+        const std::lock_guard lock(mutex_);
+        tasks_.push_back(nullptr);
+        has_task_.notify_one();
+      }
       thread_.join();
     }
 
@@ -115,26 +140,34 @@ class AsyncDevice final : public FakeDevice {
       for (;;) {
         std::unique_lock lock(mutex_);
         has_task_.wait(lock, [this] { return !tasks_.empty(); });
-        const std::function<void()> task = std::move(tasks_.front());
-        tasks_.pop_front();
+        const std::function<void()> task = tasks_.front();
         lock.unlock();
         if (task == nullptr) return;
         if (random_() % 4 == 0) {
           std::this_thread::sleep_for(std::chrono::microseconds(random_() % 200));
         }
         task();
+        lock.lock();
+        tasks_.pop_front();
+        has_ended_.notify_all();
       }
     }
     std::mutex mutex_;
     std::condition_variable has_task_;
+    std::condition_variable has_ended_;
     std::deque<std::function<void()>> tasks_;
+    bool is_closed_ = false;
     std::mt19937 random_;
     std::thread thread_;
   };
 
+  void require_device() const {
+    if (is_lost_) fail(ErrorKind::device, "the device is lost");
+  }
   Queue& of(WorkQueue queue) { return queue == WorkQueue::operators ? operators_ : copies_; }
 
   const bool obeys_events_;
+  std::atomic<bool> is_lost_ = false;
   std::atomic<uint32_t> mismatches_ = 0;
   Queue operators_{1};
   Queue copies_{2};

@@ -214,9 +214,11 @@ INSTANTIATE_TEST_SUITE_P(
         std::tuple(QuantType::q4_k, On::cpu_fast, KvType::f16),
         std::tuple(QuantType::q6_k, On::cpu_exact, KvType::q8_0),
         std::tuple(QuantType::f16, On::cuda, KvType::f16),
+        std::tuple(QuantType::f16, On::cuda, KvType::q8_0),
         std::tuple(QuantType::q4_1, On::cuda, KvType::f16),
         std::tuple(QuantType::q8_0, On::cuda, KvType::q8_0),
         std::tuple(QuantType::q4_k, On::cuda, KvType::f16),
+        std::tuple(QuantType::q5_k, On::cuda, KvType::q8_0),
         std::tuple(QuantType::q6_k, On::cuda, KvType::q8_0)),
     name_of);
 
@@ -244,6 +246,37 @@ TEST_P(Invariance, tokens_chosen_by_the_device_do_not_depend_on_the_company) {
     std::vector<SequenceResult> got = run_all(*engine, requests);
     for (uint32_t i = 0; i < n; ++i)
       EXPECT_EQ(got[i].tokens, expected[i % 64]) << i << " of " << n;
+  }
+}
+
+// Steps of exactly so many rows, prompt chunks beside decode rows: the tile and the cut of
+// attention change with the number of rows, the bits do not.
+TEST_P(Invariance, a_step_of_any_number_of_rows_has_the_same_bits) {
+  const uint32_t most = is_cuda_ ? 512 : 65;
+  const uint32_t n_sequences = is_cuda_ ? 40 : 12;
+  const std::vector<std::string> expected = alone(n_sequences);
+  for (const uint32_t n_rows : {1U, 2U, 3U, 8U, 16U, 17U, 63U, 64U, 65U, 128U, 256U, 512U}) {
+    if (n_rows > most) break;
+    EngineOptions options = options_;
+    options.max_rows = n_rows;
+    options.max_sequences = std::min(n_rows, n_rows < 8 ? 2U : n_sequences);
+    const auto engine = open({.cpu = cpu_, .is_cuda = is_cuda_}, options);
+    std::vector<SequenceRequest> requests = requests_up_to(n_sequences);
+    for (uint32_t i = 0; i < n_sequences; ++i) {
+      requests[i].handle = i;
+      engine->submit(std::move(requests[i]));
+    }
+    bool was_full = false;
+    bool was_mixed = false;
+    while (engine->n_active() > 0) {
+      const StepReport report = engine->step();
+      was_full |= report.rows == n_rows;
+      was_mixed |= report.rows == n_rows && report.decode_rows > 0 && report.prefill_rows > 0;
+      for (const SequenceResult& result : report.finished)
+        EXPECT_EQ(bits_of(result), expected[result.handle]) << result.handle << ", " << n_rows;
+    }
+    EXPECT_TRUE(was_full) << n_rows;
+    EXPECT_TRUE(was_mixed || n_rows == 1) << n_rows;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/engine_fixture.h"
@@ -19,6 +20,7 @@ constexpr EngineOptions kF32Cache{.ram_bytes = 256 << 20, .kv_type = KvType::f32
 struct Distance {
   double largest_difference = 0;
   double largest_kl = 0;
+  double mean_kl = 0;
 };
 
 // KL(exact || ours) and the largest logit difference over all positions.
@@ -42,6 +44,7 @@ Distance distance(const Exact& exact, const std::vector<float>& ours, size_t n_v
           std::abs(exact(row, i) - static_cast<double>(ours[row * n_vocab + i])));
     }
     far.largest_kl = std::max(far.largest_kl, kl);
+    far.mean_kl += kl * static_cast<double>(n_vocab) / static_cast<double>(ours.size());
   }
   return far;
 }
@@ -106,11 +109,79 @@ TEST(Llama, fast_logits_stay_near_the_exact_ones) {
   }
 }
 
-// A GPU rounds the inputs of its products to half precision, weights included. Half precision in
-// the KV cache alone costs these models up to 4e-5 (KL, exact arithmetic).
-constexpr double kMostKlOfHalves = 1e-4;
+std::vector<float> flat(const std::vector<std::vector<double>>& rows) {
+  std::vector<float> all;
+  for (const std::vector<double>& row : rows)
+    all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
 
-TEST(Llama, cuda_logits_stay_near_the_exact_ones) {
+// What a GPU's arithmetic may cost a model. The oracle rounds where kernels/cuda/linear.h and
+// attention.h say that the kernels do, and nowhere else: inputs of products and weights once to
+// half precision, scales of K-quants before that, keys and values as the cache does. Tiny models of
+// random weights lie far apart (a factor of 60 in KL for the same roundings), so that one number
+// for all of them would be loose for most and wrong for some. How far one pass falls from the exact
+// one is chance too: the largest of a few draws counts, times two. An H200 came within 1.2 times it
+// for every model.
+class BarOfHalves {
+ public:
+  BarOfHalves(const GgufModel& model, const std::vector<uint32_t>& tokens, KvType kv) {
+    const std::vector<std::vector<double>> exact = LlamaOracle(model).logits(tokens);
+    for (uint32_t draw = 1; draw <= 4; ++draw) {
+      const Distance far = distance_of(model, tokens, exact, arithmetic(11, kv, draw));
+      largest_kl_ = std::max(largest_kl_, far.largest_kl);
+      mean_kl_ = std::max(mean_kl_, far.mean_kl);
+    }
+  }
+  static OracleRounding arithmetic(int bits, KvType kv, uint32_t draw) {
+    return {.bits = bits, .kv = kv, .rounds_scales = true, .draw = draw};
+  }
+  static Distance distance_of(
+      const GgufModel& model,
+      const std::vector<uint32_t>& tokens,
+      const std::vector<std::vector<double>>& exact,
+      const OracleRounding& rounding) {
+    return distance(
+        [&](size_t row, size_t i) { return exact[row][i]; },
+        flat(LlamaOracle(model, rounding).logits(tokens)), exact[0].size());
+  }
+
+  bool allows(const Distance& far) const {
+    return far.largest_kl < kRoom * largest_kl_ && far.mean_kl < kRoom * mean_kl_;
+  }
+  std::string text(const Distance& far) const {
+    return format(
+        "KL {:.1e} (mean {:.1e}); halves alone {:.1e} (mean {:.1e})", far.largest_kl, far.mean_kl,
+        largest_kl_, mean_kl_);
+  }
+
+ private:
+  static constexpr double kRoom = 2;
+  double largest_kl_ = 0;
+  double mean_kl_ = 0;
+};
+
+// The bar is no bar unless it lets through what it is made of and catches coarser numbers.
+TEST(Llama, the_bar_of_halves_catches_products_with_two_bits_less) {
+  TemporaryFolder folder;
+  for (const Variant& variant : kVariants) {
+    if (variant.model.type == QuantType::f32 && std::string(variant.name) != "plain") continue;
+    std::string path = folder.path(std::string(variant.name) + ".gguf");
+    write_tiny_llama(path, variant.model);
+    std::vector<uint32_t> tokens = random_tokens(24, 320, 12);
+    auto gguf = open_gguf(path);
+    const BarOfHalves bar(*gguf, tokens, KvType::f16);
+    auto exact = LlamaOracle(*gguf).logits(tokens);
+    for (int bits : {11, 9}) {
+      const Distance far = BarOfHalves::distance_of(
+          *gguf, tokens, exact, BarOfHalves::arithmetic(bits, KvType::f16, 9));
+      EXPECT_EQ(bar.allows(far), bits == 11)
+          << variant.name << ", " << bits << " bits: " << bar.text(far);
+    }
+  }
+}
+
+TEST(Llama, cuda_logits_are_as_near_the_exact_ones_as_half_precision_allows) {
   NEEDS_GPU(true);
   TemporaryFolder folder;
   for (const Variant& variant : kVariants) {
@@ -120,13 +191,12 @@ TEST(Llama, cuda_logits_stay_near_the_exact_ones) {
     auto gguf = open_gguf(path);
     auto exact = LlamaOracle(*gguf).logits(tokens);
     for (KvType kv : {KvType::f16, KvType::q8_0}) {
+      const BarOfHalves bar(*gguf, tokens, kv);
       auto engine = open_engine_on(cuda_spec(), path, {.kv_type = kv});
       Distance far = distance(
           [&](size_t row, size_t i) { return exact[row][i]; }, all_logits(*engine, tokens), 320);
-      EXPECT_LT(far.largest_kl, kv == KvType::f16 ? kMostKlOfHalves : 1e-2) << variant.name;
-      std::printf(
-          "%s %s: KL %.1e, logits %.1e\n", variant.name, kv_type_name(kv), far.largest_kl,
-          far.largest_difference);
+      EXPECT_TRUE(bar.allows(far)) << variant.name << " " << kv_type_name(kv);
+      std::printf("%s %s: %s\n", variant.name, kv_type_name(kv), bar.text(far).c_str());
     }
   }
 }
@@ -138,9 +208,14 @@ std::vector<float> read_floats(const std::string& path) {
   return values;
 }
 
+struct SharedModel {
+  std::string name;
+  std::vector<uint32_t> greedy;  // greedy_next
+  double llama_cpp_kl = 0;       // the largest of llama.cpp
+};
 struct SharedCase {
   std::vector<uint32_t> prompt;
-  std::vector<std::pair<std::string, std::vector<uint32_t>>> models;  // name, greedy_next
+  std::vector<SharedModel> models;
 };
 
 SharedCase read_manifest(const std::string& folder) {
@@ -155,7 +230,9 @@ SharedCase read_manifest(const std::string& folder) {
     for (const Json& id : model.find("greedy_next")->as_array()) {
       greedy.push_back(static_cast<uint32_t>(id.as_integer()));
     }
-    shared.models.emplace_back(model.find("name")->as_string(), greedy);
+    shared.models.push_back(
+        {model.find("name")->as_string(), greedy,
+         model.find("kl_exact_vs_llamacpp")->find("max")->as_double()});
   }
   return shared;
 }
@@ -165,13 +242,20 @@ TEST(Llama, cuda_gives_the_logits_of_shared_tiny_models) {
   NEEDS_CASES("tiny-models/manifest.json");
   std::string folder = cases_folder() + "/tiny-models";
   SharedCase shared = read_manifest(folder);
-  for (const auto& [name, greedy] : shared.models) {
+  for (const auto& [name, greedy, llama_cpp_kl] : shared.models) {
     auto engine = open_engine_on(cuda_spec(), folder + "/" + name + ".gguf", {});
     std::vector<float> exact = read_floats(folder + "/" + name + ".logits.f32");
     std::vector<float> ours = all_logits(*engine, shared.prompt);
     ASSERT_EQ(ours.size(), exact.size()) << name;
     Distance far = distance([&](size_t row, size_t i) { return exact[row * 320 + i]; }, ours, 320);
-    EXPECT_LT(far.largest_kl, kMostKlOfHalves) << name;
+    const BarOfHalves bar(*open_gguf(folder + "/" + name + ".gguf"), shared.prompt, KvType::f16);
+    EXPECT_TRUE(bar.allows(far)) << name;
+    // As the cases have it: an engine that rounds activations is not much further away than
+    // llama.cpp is, to half for F16 and to 8 bits for quantized weights. It has none for F32.
+    if (name.starts_with("llama-f16") || name.starts_with("llama-q")) {
+      EXPECT_LT(far.largest_kl, 3 * llama_cpp_kl) << name;
+    }
+    std::printf("%s: %s\n", name.c_str(), bar.text(far).c_str());
     for (size_t row = 0; row < greedy.size(); ++row) {
       auto begin = ours.begin() + static_cast<ptrdiff_t>(row * 320);
       EXPECT_EQ(std::max_element(begin, begin + 320) - begin, greedy[row])
@@ -186,7 +270,7 @@ TEST(Llama, shared_tiny_models_give_their_exact_logits) {
   std::string folder = cases_folder() + "/tiny-models";
   SharedCase shared = read_manifest(folder);
   ASSERT_GE(shared.models.size(), 8U);
-  for (const auto& [name, greedy] : shared.models) {
+  for (const auto& [name, greedy, unused] : shared.models) {
     auto engine = open_engine(folder + "/" + name + ".gguf", kExact, kF32Cache);
     std::vector<float> exact = read_floats(folder + "/" + name + ".logits.f32");
     std::vector<float> ours = all_logits(*engine, shared.prompt);

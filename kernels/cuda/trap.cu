@@ -1,6 +1,5 @@
-#include "kernels/cuda/trap.h"
-
 #include "kernels/cuda/status.h"
+#include "kernels/cuda/trap.h"
 
 namespace nightsweep::cuda {
 namespace {

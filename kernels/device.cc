@@ -29,6 +29,12 @@ class PassedEvent final : public DeviceEvent {
 
 }  // namespace
 
+std::unique_ptr<HostRegistration> Device::register_host(
+    const std::byte* /*from*/,
+    size_t /*size_bytes*/) {
+  fail(ErrorKind::device, "{}: memory of the host cannot be registered with it", description());
+}
+
 void Device::queue_copy(const std::byte* from, size_t size_bytes, std::byte* to) {
   std::memcpy(to, from, size_bytes);
 }

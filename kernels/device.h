@@ -145,6 +145,12 @@ struct DeviceLimits {
   double f16_flops = 0;    // products of half, sums in float32: operations a second
 };
 
+// Memory of the host that a device knows; it forgets it when this ends.
+class HostRegistration {
+ public:
+  virtual ~HostRegistration() = default;
+};
+
 // A place in one of the device's queues of work.
 class DeviceEvent {
  public:
@@ -185,7 +191,8 @@ class Device : public DeviceSizes {
   virtual DeviceLimits limits() const { return {}; }
   // Throws Error(device) that says what was asked and which option to change.
   virtual std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) = 0;
-  // Memory of the host from which the device copies at its link's full rate (page-locked).
+  // Memory of the host from which the device copies at its link's full rate (page-locked). May be
+  // called by another thread.
   virtual std::unique_ptr<DeviceMemory> allocate_host(size_t size_bytes) {
     return allocate(size_bytes);
   }
@@ -245,12 +252,19 @@ class Device : public DeviceSizes {
 
   // Waits for all operators that were queued.
   virtual void synchronize() = 0;
+  // Seconds so far in which a device with queues had run out of operators: from the end of a wait
+  // for them to the first operator of the next step. 0 where operators have run when they return.
+  virtual double idle_s() const { return 0; }
 
   // WEIGHTS THAT STREAM. These may be called by one other thread beside the one of the operators.
   // A device that shares the host's memory has done each when it returns.
   //
-  // Copies from memory of allocate_host(), which must stay until an event recorded behind it has
-  // passed, into the device's memory.
+  // Makes memory of the host that nobody writes, such as a mapping of a file, good for
+  // queue_copy(); page-locked meanwhile, and unlocked before it is unmapped. Throws Error(device)
+  // with the reason where the device or the system refuses.
+  virtual std::unique_ptr<HostRegistration> register_host(const std::byte* from, size_t size_bytes);
+  // Copies from memory of allocate_host() or register_host(), which must stay until an event
+  // recorded behind it has passed, into the device's memory.
   virtual void queue_copy(const std::byte* from, size_t size_bytes, std::byte* to);
   virtual std::unique_ptr<DeviceEvent> make_event();
   // The event passes when all that this queue holds now has been done.

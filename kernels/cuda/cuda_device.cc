@@ -1,6 +1,8 @@
 // The CUDA device: checks, tables of a step, and the order of work; the arithmetic is the kernels'.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -70,6 +72,7 @@ class CudaDevice final : public Device {
     return allocate_on_gpu(size_bytes);
   }
   std::unique_ptr<DeviceMemory> allocate_host(size_t size_bytes) override {
+    become_current();
     return allocate_page_locked(size_bytes);
   }
   bool shares_host_memory() const override { return false; }
@@ -92,6 +95,7 @@ class CudaDevice final : public Device {
             read_back_->data(), from, size_bytes, cudaMemcpyDeviceToHost, stream_.get()),
         format("copying {} values from the GPU", count));
     wait_for_stream("values from the GPU");
+    note_idle();
     return read_back_->floats();
   }
 
@@ -133,6 +137,8 @@ class CudaDevice final : public Device {
   }
 
   void embed(const MatrixView& table, std::span<const uint32_t> ids, float* out) override {
+    if (idle_since_) idle_s_ += std::chrono::duration<double>(Clock::now() - *idle_since_).count();
+    idle_since_.reset();
     linear_.embed(table, staging_.send(ids), static_cast<uint32_t>(ids.size()), out, stream_.get());
   }
 
@@ -206,10 +212,20 @@ class CudaDevice final : public Device {
       override {
     picker_.pick(logits, n_vocab, rows, picks);
     if (!rows.empty()) fresh_.clear();  // it has waited
+    note_idle();
   }
 
-  void synchronize() override { wait_for_stream("the GPU"); }
+  void synchronize() override {
+    wait_for_stream("the GPU");
+    note_idle();
+  }
+  double idle_s() const override { return idle_s_; }
 
+  std::unique_ptr<HostRegistration> register_host(const std::byte* from, size_t size_bytes)
+      override {
+    become_current();
+    return register_read_only(from, size_bytes);
+  }
   void queue_copy(const std::byte* from, size_t size_bytes, std::byte* to) override {
     become_current();
     check(
@@ -248,6 +264,10 @@ class CudaDevice final : public Device {
   void wait_for_stream(const char* for_what) {
     stream_.wait(for_what);
     fresh_.clear();
+  using Clock = std::chrono::steady_clock;
+
+  void note_idle() {
+    if (!idle_since_) idle_since_ = Clock::now();
   }
   // A thread begins with GPU 0.
   void become_current() const {
@@ -282,6 +302,8 @@ class CudaDevice final : public Device {
   FreshWeights fresh_;
   uint32_t max_rows_ = 0;
   uint32_t max_cols_ = 0;
+  std::optional<Clock::time_point> idle_since_;  // none: operators are at work, or never were
+  double idle_s_ = 0;
 };
 
 }  // namespace

@@ -73,6 +73,25 @@ class PageLockedMemory final : public DeviceMemory {
   std::byte* data_ = nullptr;
 };
 
+class Registration final : public HostRegistration {
+ public:
+  Registration(const std::byte* from, size_t size_bytes)
+      : from_(const_cast<std::byte*>(from)) {  // the API's type; the flag says that it is read
+    const cudaError_t status = cudaHostRegister(from_, size_bytes, cudaHostRegisterReadOnly);
+    if (status == cudaSuccess) return;
+    (void)cudaGetLastError();
+    fail(
+        ErrorKind::device, "cudaHostRegister: {} of the host's memory could not be locked ({})",
+        size_text(size_bytes), status_text(status));
+  }
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration() override { (void)cudaHostUnregister(from_); }
+
+ private:
+  std::byte* from_;
+};
+
 }  // namespace
 
 std::string too_little_memory_text(uint64_t asked, uint64_t free, uint64_t total) {
@@ -80,6 +99,10 @@ std::string too_little_memory_text(uint64_t asked, uint64_t free, uint64_t total
       "GPU memory: {} were asked for and {} of {} are free; lower --vram, --batch or --context, or "
       "choose --kv q8_0, or end other programs on this GPU",
       size_text(asked), size_text(free), size_text(total));
+}
+
+std::unique_ptr<HostRegistration> register_read_only(const std::byte* from, size_t size_bytes) {
+  return std::make_unique<Registration>(from, size_bytes);
 }
 
 std::unique_ptr<DeviceMemory> allocate_on_gpu(size_t size_bytes) {

@@ -31,15 +31,23 @@ uint64_t DeviceRing::bytes_of(const WeightSlice& slice) {
 DeviceRing::DeviceRing(
     Device& device,
     HostTiers& host,
-    const std::vector<const WeightSlice*>& slices,
+    const std::vector<WeightSlice>& slices,
+    const StreamSchedule& schedule,
     std::span<std::byte> ring,
-    double bytes_per_s)
-    : device_(device), host_(host), ring_(ring), rate_(bytes_per_s), space_(ring.size()) {
-  for (const WeightSlice* slice : slices) {
+    const Options& options)
+    : device_(device),
+      host_(host),
+      slices_(slices),
+      schedule_(schedule),
+      ring_(ring),
+      rate_(options.bytes_per_s),
+      space_(ring.size()),
+      sweep_(options.first_sweep),
+      next_{options.first_sweep, 0} {
+  for (const WeightSlice& slice : slices) {
     Element element;
-    element.slice = slice;
-    element.ring_bytes = bytes_of(*slice);
-    element.extents.resize(slice->extents.size());
+    element.ring_bytes = bytes_of(slice);
+    element.extents.resize(slice.extents.size());
     element.filled = device.make_event();
     element.used = device.make_event();
     if (2 * element.ring_bytes > ring.size()) {
@@ -90,7 +98,7 @@ void DeviceRing::run() {
       stats_.room_wait_s += seconds_since(begin);
       continue;
     }
-    const uint32_t index = next_to_place_;
+    const uint32_t index = next_.slice;
     const DeviceEvent* const used = place_next();
     lock.unlock();
     if (used != nullptr) device_.hold_back(WorkQueue::copies, *used);
@@ -98,22 +106,23 @@ void DeviceRing::run() {
     copy(index);
     lock.lock();
     elements_[index].state = State::filled;
-    stats_.copied_bytes += elements_[index].slice->size_bytes;
+    stats_.copied_bytes += slices_[index].size_bytes;
     element_is_filled_.notify_all();
   }
 }
 
 // REQUIRES: mutex_ is held.
-bool DeviceRing::can_place_next() const {
-  const Element& next = elements_[next_to_place_];
+bool DeviceRing::can_place_next() {
+  next_ = schedule_.next(next_, sweep_ + 1);
+  if (next_.sweep > sweep_ + 1) return false;
+  const Element& next = elements_[next_.slice];
   uint64_t begin = 0;
   return next.state == State::absent && space_.find(next.ring_bytes, begin);
 }
 
 // Takes the space; null, or what must have passed before it is written. REQUIRES: mutex_ is held.
 const DeviceEvent* DeviceRing::place_next() {
-  const uint32_t index = next_to_place_++;
-  if (next_to_place_ == elements_.size()) next_to_place_ = 0;
+  const uint32_t index = next_.slice++;
   Element& element = elements_[index];
   space_.find(element.ring_bytes, element.begin);
   space_.take(element.begin, element.ring_bytes);
@@ -138,7 +147,7 @@ void DeviceRing::copy(uint32_t index) {
   host_leases_.push_back(index);
   std::byte* into = ring_.data() + space_.offset_of(element.begin);
   for (size_t e = 0; e < element.extents.size(); ++e) {
-    const uint64_t size_bytes = element.slice->extents[e].size_bytes;
+    const uint64_t size_bytes = slices_[index].extents[e].size_bytes;
     element.extents[e] = into;
     for (uint64_t at = 0; at < size_bytes; at += kCopyBytes) {
       const uint64_t piece = std::min(kCopyBytes, size_bytes - at);
@@ -166,11 +175,17 @@ void DeviceRing::end_host_leases(size_t most) {
   }
 }
 
+void DeviceRing::begin_sweep(uint64_t sweep) {
+  host_.begin_sweep(sweep);
+  {
+    const std::lock_guard lock(mutex_);
+    sweep_ = sweep;
+  }
+  space_is_free_.notify_one();
+}
+
 const std::vector<std::byte*>& DeviceRing::acquire(uint32_t index) {
   std::unique_lock lock(mutex_);
-  if (index != next_to_acquire_) {
-    fail(ErrorKind::internal, "slice {} acquired, expected {}", index, next_to_acquire_);
-  }
   Element& element = elements_[index];
   if (element.state != State::filled) {
     const auto begin = std::chrono::steady_clock::now();
@@ -180,7 +195,6 @@ const std::vector<std::byte*>& DeviceRing::acquire(uint32_t index) {
     if (element.state != State::filled) std::rethrow_exception(error_);
   }
   element.state = State::leased;
-  if (++next_to_acquire_ == elements_.size()) next_to_acquire_ = 0;
   device_.hold_back(WorkQueue::operators, *element.filled);
   return element.extents;
 }

@@ -1,5 +1,6 @@
 // DeviceRing: a thread that copies slices from the host's memory into a ring of bytes in the
-// device's, in the order of the sweep, as far ahead as the ring has room.
+// device's, in the order of the sweep, as far ahead as the ring has room and no further than the
+// end of the next sweep.
 //
 // The waits, and who sees to them (see Device for the queues):
 //   a copy overwrites ring bytes      after the last operator that reads them: the copies are held
@@ -26,6 +27,7 @@
 #include "engine/host_tiers.h"
 #include "engine/read_queue.h"
 #include "engine/ring_loader.h"
+#include "engine/stream_schedule.h"
 #include "engine/weights.h"
 #include "kernels/device.h"
 
@@ -41,22 +43,30 @@ class DeviceRing {
     double room_wait_s = 0;  // of the thread, for room in the ring
   };
 
+  struct Options {
+    uint64_t first_sweep = 0;
+    double bytes_per_s = 0;  // a throttle; 0: none
+  };
+
   // `ring`: the device's memory, at least twice the largest slice. All must outlive it.
-  // bytes_per_s: a throttle; 0: none.
   DeviceRing(
       Device& device,
       HostTiers& host,
-      const std::vector<const WeightSlice*>& slices,
+      const std::vector<WeightSlice>& slices,
+      const StreamSchedule& schedule,
       std::span<std::byte> ring,
-      double bytes_per_s);
+      const Options& options);
   // Waits for the copies in flight.
   ~DeviceRing();
   DeviceRing(const DeviceRing&) = delete;
   DeviceRing& operator=(const DeviceRing&) = delete;
 
+  // The operators have come to this sweep: the next one may be copied ahead. Called before the
+  // sweep's first acquire().
+  void begin_sweep(uint64_t sweep);
   // The first byte of each extent, in the device's memory; operators queued from now on may read
   // them. Throws what has stopped the thread.
-  // REQUIRES: indices come in order, again and again.
+  // REQUIRES: those that pass come in their order.
   const std::vector<std::byte*>& acquire(uint32_t index);
   // Operators queued from now on do not read it any more.
   void release(uint32_t index);
@@ -68,7 +78,6 @@ class DeviceRing {
  private:
   enum class State { absent, copying, filled, leased };
   struct Element {
-    const WeightSlice* slice = nullptr;
     uint64_t ring_bytes = 0;
     State state = State::absent;
     uint64_t begin = 0;  // position in the ring
@@ -83,13 +92,15 @@ class DeviceRing {
   };
 
   void run();
-  bool can_place_next() const;
+  bool can_place_next();
   const DeviceEvent* place_next();
   void copy(uint32_t index);
   void end_host_leases(size_t most);
 
   Device& device_;
   HostTiers& host_;
+  const std::vector<WeightSlice>& slices_;
+  const StreamSchedule& schedule_;
   const std::span<std::byte> ring_;
   RateLimit rate_;
   std::deque<uint32_t> host_leases_;  // the thread's own; oldest first
@@ -102,8 +113,8 @@ class DeviceRing {
   std::deque<uint32_t> in_ring_;  // elements that hold space, oldest first
   std::deque<Freed> freed_;       // oldest first
   RingSpace space_;
-  uint32_t next_to_place_ = 0;
-  uint32_t next_to_acquire_ = 0;
+  uint64_t sweep_;      // of the operators
+  SweepPosition next_;  // to place
   bool is_stopping_ = false;
   std::exception_ptr error_;
   Stats stats_;

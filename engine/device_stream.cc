@@ -18,7 +18,9 @@ namespace {
 // Enough for all reads in flight while a slice is packed.
 constexpr uint64_t kStagingBytes = 32 << 20;
 constexpr uint64_t kLinkProbeBytes = 16 << 20;
-constexpr int kLinkProbes = 8;
+constexpr int kLinkProbes = 4;
+// Of the device's memory: what is left to others is not let fall below half of it.
+constexpr uint64_t kFreeForOthers = 384 << 20;
 
 class DeviceStream final : public WeightStream {
  public:
@@ -29,38 +31,23 @@ class DeviceStream final : public WeightStream {
       const StreamOptions& options,
       const FileReaderFactory& open_reader)
       : WeightStream(plan),
+        model_(model),
         device_(device),
-        resident_(plan, device, options.resident_bytes),
-        place_(plan.slices.size()) {
-    for (uint32_t slice : resident_.streamed()) {
-      place_[slice] = static_cast<uint32_t>(streamed_.size());
-      streamed_.push_back(&plan.slices[slice]);
+        options_(options),
+        open_reader_(open_reader),
+        resident_(plan, device, options.resident_bytes, options.resident_piece_bytes),
+        schedule_(plan.slices.size()) {
+    for (uint32_t slice = 0; slice < plan.slices.size(); ++slice) {
+      if (resident_.has_home(slice)) schedule_.set(slice, 1, false);
     }
-    load_resident(model, options, open_reader);
-    if (streamed_.empty()) return;
-    if (options.ring_bytes < min_device_ring_bytes(plan)) {
-      fail(
-          ErrorKind::device,
-          "weight stream: a ring of {} is too small: this model needs {} (twice its largest "
-          "slice); give more --vram",
-          size_text(options.ring_bytes), size_text(min_device_ring_bytes(plan)));
+    if (schedule_.any_passes(1)) {
+      open_rings(options.ring_bytes, 0);
+    } else {
+      load_resident();
+      for (uint32_t slice = 0; slice < plan.slices.size(); ++slice)
+        schedule_.set(slice, 0, false);
     }
-    uint64_t scratch_bytes = 0;
-    for (const WeightSlice* slice : streamed_)
-      scratch_bytes = std::max(scratch_bytes, packed_slice_bytes(*slice, device));
-    scratch_ = device.allocate(scratch_bytes);
-    ring_memory_ = device.allocate(options.ring_bytes);
-    measured_link_rate_ = measure_link();
-    host_ = std::make_unique<HostTiers>(
-        model, streamed_, device,
-        HostTiers::Options{
-            .memory_bytes = options.host_bytes,
-            .disk_rate = options.disk_rate,
-            .source = options.source},
-        open_reader);
-    ring_ = std::make_unique<DeviceRing>(
-        device, *host_, streamed_, std::span(ring_memory_->data(), ring_memory_->size_bytes()),
-        options.link_rate);
+    free_at_start_ = device.free_bytes();
   }
   // The operators may still read what is about to go; those of a lost device do not.
   ~DeviceStream() override {
@@ -78,6 +65,8 @@ class DeviceStream final : public WeightStream {
     stats.resident_bytes = resident_.size_bytes();
     stats.sweeps = sweeps_;
     stats.source = "resident";
+    stats.n_shrinks = n_shrinks_;
+    stats.n_grows = n_grows_;
     if (ring_ == nullptr) return stats;
     const DeviceRing::Stats copied = ring_->stats();
     stats.copied_bytes = copied.copied_bytes;
@@ -85,44 +74,34 @@ class DeviceStream final : public WeightStream {
     stats.copy_wait_s = copied.host_wait_s;
     stats.ring_wait_s = copied.room_wait_s;
     stats.measured_link_rate = measured_link_rate_;
+    const RingLoader::Stats read = host_->stats();
     stats.host_bytes = host_->kept_bytes();
-    stats.streamed_bytes = host_->read_bytes();
-    stats.read_busy_s = host_->read_busy_s();
+    stats.registered_bytes = host_->registered_bytes();
+    stats.filled_bytes = read.filled_bytes;
+    stats.streamed_bytes = read.read_bytes;
+    stats.read_busy_s = read.read_busy_s;
     stats.measured_disk_rate = host_->measured_disk_rate();
     stats.source = host_->description();
+    stats.source_reason = host_->reason();
     return stats;
+  }
+  void check_files() const override {
+    if (host_ != nullptr) host_->check_files();
   }
 
  protected:
+  void begin_sweep(uint64_t sweep) override {
+    finish_shrinking(sweep);
+    adapt(sweep);
+    if (ring_ != nullptr) ring_->begin_sweep(sweep);
+  }
   void fetch(uint32_t slice) override {
-    if (!resident_.holds(slice)) repack(slice);
-  }
-  const std::vector<MatrixView>& matrices(uint32_t slice) const override {
-    return resident_.holds(slice) ? resident_.matrices(slice) : repacked_;
-  }
-  // Resident, or in the scratch: the order of the operators keeps it as long as it is read.
-  void release(uint32_t /*slice*/) override {}
-
- private:
-  void load_resident(
-      const GgufModel& model,
-      const StreamOptions& options,
-      const FileReaderFactory& open_reader) {
-    auto reader = open_reader(
-        {.paths = model.paths(),
-         .file_bytes = model.file_bytes(),
-         .source = options.source,
-         .depth = kReadsInFlight});
-    auto staging = device_.allocate_host(
-        align_up(std::max(min_ring_bytes(plan_), kStagingBytes), kDirectAlignment));
-    resident_.load(*reader, std::span(staging->data(), staging->size_bytes()), options.disk_rate);
-  }
-
-  void repack(uint32_t slice) {
-    const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
-    const std::vector<std::byte*>& data = ring_->acquire(place_[slice]);
-    std::byte* packed = scratch_->data();
+    if (resident_.holds(slice)) return;
+    const std::vector<std::byte*>& data = ring_->acquire(slice);
+    const bool stays = resident_.has_home(slice);
+    std::byte* packed = stays ? resident_.home_of(slice) : scratch_->data();
     repacked_.clear();
+    const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
     for (size_t e = 0; e < extents.size(); ++e) {
       MatrixView view = view_of(extents[e], data[e]);
       device_.repack(view, packed);
@@ -131,7 +110,117 @@ class DeviceStream final : public WeightStream {
       repacked_.push_back(view);
       packed += packed_extent_bytes(extents[e], device_);
     }
-    ring_->release(place_[slice]);
+    ring_->release(slice);
+    if (stays) resident_.settle(slice);
+  }
+  const std::vector<MatrixView>& matrices(uint32_t slice) const override {
+    return resident_.holds(slice) ? resident_.matrices(slice) : repacked_;
+  }
+  // Resident, or in the scratch: the order of the operators keeps it as long as it is read.
+  void release(uint32_t /*slice*/) override {}
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // What passes from `first_sweep` on comes through rings.
+  void open_rings(uint64_t ring_bytes, uint64_t first_sweep) {
+    if (ring_bytes < min_device_ring_bytes(plan_)) {
+      fail(
+          ErrorKind::device,
+          "weight stream: a ring of {} is too small: this model needs {} (twice its largest "
+          "slice); give more --vram",
+          size_text(ring_bytes), size_text(min_device_ring_bytes(plan_)));
+    }
+    scratch_ = device_.allocate(scratch_bytes());
+    ring_memory_ = device_.allocate(ring_bytes);
+    measured_link_rate_ = measure_link();
+    host_ = std::make_unique<HostTiers>(
+        model_, plan_.slices, schedule_, device_,
+        HostTiers::Options{
+            .memory_bytes = options_.host_bytes,
+            .disk_rate = options_.disk_rate,
+            .source = options_.source,
+            .first_sweep = first_sweep},
+        open_reader_);
+    ring_ = std::make_unique<DeviceRing>(
+        device_, *host_, plan_.slices, schedule_,
+        std::span(ring_memory_->data(), ring_memory_->size_bytes()),
+        DeviceRing::Options{.first_sweep = first_sweep, .bytes_per_s = options_.link_rate});
+  }
+
+  uint64_t scratch_bytes() const {
+    uint64_t largest = 0;
+    for (const WeightSlice& slice : plan_.slices)
+      largest = std::max(largest, packed_slice_bytes(slice, device_));
+    return largest;
+  }
+
+  void load_resident() {
+    auto reader = open_reader_(
+        {.paths = model_.paths(),
+         .file_bytes = model_.file_bytes(),
+         .source = reader_source(options_.source),
+         .depth = kReadsInFlight});
+    auto staging = device_.allocate_host(
+        align_up(std::max(min_ring_bytes(plan_), kStagingBytes), kDirectAlignment));
+    resident_.load(*reader, std::span(staging->data(), staging->size_bytes()), options_.disk_rate);
+    reader->files().check_unchanged();
+  }
+
+  // Looks now and then how much memory others have left.
+  void adapt(uint64_t sweep) {
+    const Clock::time_point now = Clock::now();
+    if (n_leaving_ > 0 || now < next_look_) return;
+    next_look_ = now + options_.look_at_memory_every;
+    const uint64_t free_bytes = device_.free_bytes();
+    const uint64_t wanted_bytes = std::min(free_at_start_, kFreeForOthers);
+    if (free_bytes < wanted_bytes / 2) {
+      begin_shrinking(sweep, wanted_bytes - free_bytes);
+    } else if (
+        resident_.dropped_piece_bytes() > 0 &&
+        free_bytes >= wanted_bytes + resident_.dropped_piece_bytes() * 5 / 4) {
+      grow(sweep);
+    }
+  }
+
+  // The slices of enough pieces pass from the next sweep on; this one still reads them where they
+  // are.
+  void begin_shrinking(uint64_t sweep, uint64_t wanted_bytes) {
+    uint64_t left_bytes = wanted_bytes;
+    if (ring_ == nullptr) left_bytes += scratch_bytes() + min_device_ring_bytes(plan_);
+    for (size_t piece = resident_.n_pieces(); piece > 0 && left_bytes > 0; --piece) {
+      for (uint32_t slice : resident_.slices_of(piece - 1))
+        schedule_.set(slice, sweep + 1, true);
+      left_bytes -= std::min(left_bytes, resident_.bytes_of(piece - 1));
+      ++n_leaving_;
+    }
+    if (n_leaving_ == 0) return;
+    leaves_at_ = sweep + 1;
+    ++n_shrinks_;
+    log_warning(
+        "memory of the device: another program needs it; {} pieces of the resident weights stream "
+        "from the next sweep on",
+        n_leaving_);
+  }
+
+  void finish_shrinking(uint64_t sweep) {
+    if (n_leaving_ == 0 || sweep < leaves_at_) return;
+    device_.synchronize();
+    for (; n_leaving_ > 0; --n_leaving_)
+      resident_.drop_last_piece();
+    if (ring_ == nullptr) open_rings(min_device_ring_bytes(plan_), sweep);
+  }
+
+  // Slices of a piece come in this sweep as they did, and stay.
+  void grow(uint64_t sweep) {
+    try {
+      for (uint32_t slice : resident_.restore_piece())
+        schedule_.set(slice, sweep + 1, false);
+      ++n_grows_;
+    } catch (const Error& error) {
+      // Somebody was faster; there is another look.
+      log_debug("memory of the device: {}", error.what());
+    }
   }
 
   // Bytes a second into the ring, with nobody computing.
@@ -154,13 +243,23 @@ class DeviceStream final : public WeightStream {
     return 4.0 * (kLinkProbes - 1) * static_cast<double>(size_bytes) / seconds;
   }
 
+  const GgufModel& model_;
   Device& device_;
+  const StreamOptions options_;
+  const FileReaderFactory open_reader_;
   ResidentSlices resident_;
-  std::vector<const WeightSlice*> streamed_;  // in the order of a sweep
-  std::vector<uint32_t> place_;               // of a slice of the plan in streamed_
-  std::vector<MatrixView> repacked_;          // the last one acquired
+  StreamSchedule schedule_;
+  std::vector<MatrixView> repacked_;  // the last one acquired that does not stay
   double measured_link_rate_ = 0;
 
+  uint64_t free_at_start_ = 0;
+  Clock::time_point next_look_ = {};
+  size_t n_leaving_ = 0;    // pieces that go when leaves_at_ begins
+  uint64_t leaves_at_ = 0;  // sweep
+  uint32_t n_shrinks_ = 0;
+  uint32_t n_grows_ = 0;
+
+  // Null while everything is resident.
   std::unique_ptr<DeviceMemory> scratch_;
   std::unique_ptr<DeviceMemory> ring_memory_;
   // In the order of use: the ring's thread ends before what it copies from.

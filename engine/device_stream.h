@@ -1,13 +1,19 @@
 // The weight stream of a device whose memory is not the host's.
 //
-//   file ──> packed, in the device's memory                        resident
-//   file ──> host memory, page-locked, once ─┐
+//   page cache, locked in place ─────────────┐
+//   file ──> host memory, page-locked, once ─┤
 //   file ──> host ring, in every sweep ──────┴─> device ring ──> repacked ──> operators
+//                                                    once ──> packed, resident ──┘
 //
-// What streams crosses the link as it is in the file. An operator that repacks it into a scratch of
-// one slice is queued when a slice is acquired; then its ring bytes are free. The scratch is
-// written and read by operators alone, in their order; so one lease at a time shows streamed
-// weights.
+// What streams crosses the link as it is in the file. An operator that repacks it is queued when a
+// slice is acquired; then its ring bytes are free. A slice that is to be resident comes like the
+// others in the first sweep and is repacked to where it stays; any other into a scratch of one
+// slice, written and read by operators alone, in their order; so one lease at a time shows streamed
+// weights. Where everything is resident nothing needs a ring: it is read and packed at once.
+//
+// Memory of the device that others want is given back: when less of it is free than was left at
+// the start, pieces of the resident part stream from the next sweep on, and come back when there is
+// room again.
 #pragma once
 
 #include <memory>

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "engine/host_memory.h"
 #include "engine/memory_demand.h"
 #include "engine/model.h"
 #include "engine/placement.h"
@@ -65,7 +66,7 @@ class BatchingEngine final : public Engine {
          .embedding_resident = plan_.embedding_resident,
          .verify_numerics = options.verify_numerics});
     kv_ = std::make_unique<KvCache>(*device_, shape, config_.n_layers, plan_.n_kv_pages);
-    open_stream(options);
+    open_stream(options, demand.embedding_bytes);
     scheduler_ = std::make_unique<Scheduler>(
         *kv_, Scheduler::Limits{
                   .max_sequences = plan_.max_sequences,
@@ -163,6 +164,7 @@ class BatchingEngine final : public Engine {
     stats.shared_tokens = scheduler_->n_shared_tokens();
     stats.evictions = scheduler_->n_evictions();
     stats.step_s = step_s_;
+    stats.device_idle_s = device_->idle_s();
     return stats;
   }
 
@@ -188,7 +190,9 @@ class BatchingEngine final : public Engine {
       }
       const float* logits = model_->forward(*stream_, *kv_, step_);
       const size_t count = step_.logit_rows.size() * config_.n_vocab;
-      sink(first, end - first, device_->read_back(logits, count));
+      const float* found = device_->read_back(logits, count);
+      stream_->check_files();
+      sink(first, end - first, found);
       ++steps_;
     }
   }
@@ -214,13 +218,14 @@ class BatchingEngine final : public Engine {
     budget_bytes_ = demand.budget_bytes;
   }
 
-  void open_stream(const EngineOptions& options) {
+  void open_stream(const EngineOptions& options, uint64_t embedding_bytes) {
     const WeightPlan& weights = model_->weight_plan();
     bool all_resident = plan_.ring_bytes == 0;
+    const uint64_t ram_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
     StreamOptions stream{
         .resident_bytes = resident_budget(weights, *device_, plan_),
         .ring_bytes = all_resident ? 0 : std::max(plan_.ring_bytes, min_ring_bytes(weights)),
-        .host_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget(),
+        .host_bytes = ram_for_streams(plan_, ram_bytes, embedding_bytes),
         .disk_rate = options.disk_rate,
         .link_rate = options.link_rate,
         .source = options.source};
@@ -232,6 +237,7 @@ class BatchingEngine final : public Engine {
       float* logits = model_->forward(*stream_, *kv_, step_);
       report.rows = step_.n_rows();
       pick_tokens(chunks, logits);
+      stream_->check_files();
       take_logits(chunks, logits, report);
     } catch (...) {
       scheduler_->forget_pages();

@@ -110,7 +110,8 @@ struct EngineStats {
   uint64_t prefill_tokens = 0;
   uint64_t shared_tokens = 0;  // not prefilled: another sequence had the same beginning
   uint64_t evictions = 0;
-  double step_s = 0;  // total time in steps
+  double step_s = 0;         // total time in steps
+  double device_idle_s = 0;  // of it and between steps: the device had no operators (see Device)
 };
 
 class Engine {

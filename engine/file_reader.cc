@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <liburing.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -98,16 +100,86 @@ class UringReader final : public FileReader {
   uint32_t n_in_flight_ = 0;
 };
 
-class PreadReader final : public FileReader {
+// The files as the page cache holds them. Nothing touches the mapping but the kernel on our behalf:
+// a page that is not there any more (the file was truncated, the disk failed) is then an error of
+// the call, where a touch would be a signal.
+class MappedFiles {
  public:
-  PreadReader(FileSet files, bool is_direct, uint32_t depth)
+  explicit MappedFiles(const FileSet& files) {
+    for (uint32_t file = 0; file < files.size(); ++file) {
+      const uint64_t size_bytes = files.size_bytes(file);
+      void* const address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, files.fd(file), 0);
+      if (address == MAP_FAILED) {
+        const int error_number = errno;
+        unmap();
+        fail(
+            ErrorKind::device, "--source mmap: {}: {}; give --source auto", files.path(file),
+            errno_text(error_number));
+      }
+      maps_.push_back({static_cast<std::byte*>(address), size_bytes});
+    }
+    std::byte byte{};
+    const int64_t n = read({.size_bytes = 1, .into = &byte});
+    if (n != -EPERM && n != -ENOSYS) return;
+    unmap();
+    fail(
+        ErrorKind::device,
+        "--source mmap: process_vm_readv: {} (containers may forbid it in their seccomp profile); "
+        "give --source auto",
+        errno_text(static_cast<int>(-n)));
+  }
+  ~MappedFiles() { unmap(); }
+  MappedFiles(const MappedFiles&) = delete;
+  MappedFiles& operator=(const MappedFiles&) = delete;
+
+  // As pread.
+  int64_t read(const FileRead& wanted) const {
+    const Map& map = maps_[wanted.file];
+    if (wanted.offset >= map.size_bytes) return 0;
+    const uint64_t size_bytes = std::min(wanted.size_bytes, map.size_bytes - wanted.offset);
+    const iovec into{wanted.into, size_bytes};
+    const iovec from{map.data + wanted.offset, size_bytes};
+    const ssize_t n = ::process_vm_readv(::getpid(), &into, 1, &from, 1, 0);
+    return n < 0 ? -errno : n;
+  }
+
+ private:
+  struct Map {
+    std::byte* data = nullptr;
+    uint64_t size_bytes = 0;
+  };
+  void unmap() {
+    for (const Map& map : maps_)
+      ::munmap(map.data, map.size_bytes);
+  }
+  std::vector<Map> maps_;
+};
+
+enum class ReadMode { direct, buffered, mapped };
+
+const char* description_of(ReadMode mode) {
+  switch (mode) {
+    case ReadMode::direct:
+      return "pread O_DIRECT";
+    case ReadMode::buffered:
+      return "pread buffered";
+    case ReadMode::mapped:
+      return "mmap";
+  }
+  return "";
+}
+
+class ThreadReader final : public FileReader {
+ public:
+  ThreadReader(FileSet files, ReadMode mode, uint32_t depth)
       : FileReader(
             std::move(files),
-            is_direct ? "pread O_DIRECT" : "pread buffered",
-            is_direct ? kDirectAlignment : 1,
+            description_of(mode),
+            mode == ReadMode::direct ? kDirectAlignment : 1,
             depth),
-        is_direct_(is_direct) {
-    if (!is_direct_) {
+        mode_(mode) {
+    if (mode_ == ReadMode::mapped) maps_ = std::make_unique<MappedFiles>(files_);
+    if (mode_ == ReadMode::buffered) {
       // Reading ahead on the kernel's own account would fill the page cache.
       for (uint32_t file = 0; file < files_.size(); ++file) {
         ::posix_fadvise(files_.fd(file), 0, 0, POSIX_FADV_RANDOM);
@@ -124,10 +196,10 @@ class PreadReader final : public FileReader {
           threads_.size() + 1, depth, error.what());
     }
   }
-  PreadReader(const PreadReader&) = delete;
-  PreadReader& operator=(const PreadReader&) = delete;
+  ThreadReader(const ThreadReader&) = delete;
+  ThreadReader& operator=(const ThreadReader&) = delete;
 
-  ~PreadReader() override { stop(); }
+  ~ThreadReader() override { stop(); }
 
   void submit(const FileRead& read) override {
     {
@@ -173,14 +245,24 @@ class PreadReader final : public FileReader {
   int64_t read_now(const FileRead& read) const {
     const int fd = files_.fd(read.file);
     const auto offset = static_cast<off_t>(read.offset);
+    if (mode_ == ReadMode::mapped) {
+      const int64_t n = maps_->read(read);
+      struct stat status {};
+      if (n < 0 && n != -EFAULT) return n;
+      if (::fstat(fd, &status) != 0) return -errno;
+      // A file that has shrunk goes on with zeros up to the end of its last page, and then faults.
+      const bool is_whole = n > 0 && offset + n <= status.st_size;
+      return is_whole ? n : ::pread(fd, read.into, read.size_bytes, offset);
+    }
     const ssize_t n = ::pread(fd, read.into, read.size_bytes, offset);
     if (n < 0) return -errno;
     // The page cache must not become a hidden second copy of the model.
-    if (!is_direct_) ::posix_fadvise(fd, offset, n, POSIX_FADV_DONTNEED);
+    if (mode_ == ReadMode::buffered) ::posix_fadvise(fd, offset, n, POSIX_FADV_DONTNEED);
     return n;
   }
 
-  const bool is_direct_;
+  const ReadMode mode_;
+  std::unique_ptr<MappedFiles> maps_;
   std::mutex mutex_;
   // Guarded by mutex_.
   std::condition_variable work_is_there_;
@@ -252,30 +334,50 @@ uint64_t FileSet::current_bytes(uint32_t file) const {
   return static_cast<uint64_t>(stat_file(fd(file), path(file)).st_size);
 }
 
+std::string reader_source(const std::string& stream_source) {
+  // These say where weights stay; what they do not hold is read as by itself.
+  const bool is_of_memory = stream_source == "pinned" || stream_source == "registered";
+  return is_of_memory ? "auto" : stream_source;
+}
+
 std::unique_ptr<FileReader> open_file_reader(const FileReaderOptions& options) {
-  const bool is_forced = options.source == "uring";
-  if (options.source != "auto" && options.source != "uring" && options.source != "pread") {
-    fail(ErrorKind::usage, "source: expected auto, uring or pread, found \"{}\"", options.source);
+  const std::string& source = options.source;
+  if (source != "auto" && source != "direct" && source != "uring" && source != "pread" &&
+      source != "mmap") {
+    fail(
+        ErrorKind::usage, "source: expected auto, direct, uring, pread or mmap, found \"{}\"",
+        source);
   }
   const auto say = [&](const std::string& text) {
     log_text(options.warns ? LogLevel::warning : LogLevel::debug, text);
   };
+  // More threads than this gain nothing on a disk and cost switches.
+  constexpr uint32_t kMaxThreads = 8;
+  const auto with_threads = [&](FileSet files, ReadMode mode) {
+    return std::make_unique<ThreadReader>(
+        std::move(files), mode, std::min(options.depth, kMaxThreads));
+  };
+  if (source == "mmap") {
+    return with_threads(FileSet::open(options.paths, options.file_bytes, 0), ReadMode::mapped);
+  }
 
   FileSet files = FileSet::open(options.paths, options.file_bytes, O_DIRECT);
   const bool is_direct = files.size() == options.paths.size() && can_read_direct(files);
   if (!is_direct) {
-    if (is_forced) {
+    if (source == "uring" || source == "direct") {
       fail(
           ErrorKind::device,
-          "source uring: {}: the file system refuses O_DIRECT ({}); use source auto or pread, or "
+          "source {}: {}: the file system refuses O_DIRECT ({}); use source auto or mmap, or "
           "another file system",
-          options.paths.front(), errno_text(EINVAL));
+          source, options.paths.front(), errno_text(EINVAL));
     }
     say(format(
         "{}: the file system refuses O_DIRECT ({}): weights are read with buffered pread",
         options.paths.front(), errno_text(EINVAL)));
     files = FileSet::open(options.paths, options.file_bytes, 0);
-  } else if (options.source != "pread") {
+    return with_threads(std::move(files), ReadMode::buffered);
+  }
+  if (source != "pread") {
     io_uring ring{};
     const int result = io_uring_queue_init(options.depth, &ring, 0);
     if (result == 0) {
@@ -285,7 +387,7 @@ std::unique_ptr<FileReader> open_file_reader(const FileReaderOptions& options) {
                            ? "; containers often forbid it: see their seccomp profile and "
                              "/proc/sys/kernel/io_uring_disabled"
                            : "";
-    if (is_forced) {
+    if (source == "uring") {
       fail(
           ErrorKind::device, "source uring: io_uring_setup: {}{}; or use source auto or pread",
           errno_text(-result), hint);
@@ -293,11 +395,7 @@ std::unique_ptr<FileReader> open_file_reader(const FileReaderOptions& options) {
     say(format(
         "io_uring_setup: {}{}: weights are read with pread threads", errno_text(-result), hint));
   }
-
-  // More threads than this gain nothing on a disk and cost switches.
-  constexpr uint32_t kMaxThreads = 8;
-  return std::make_unique<PreadReader>(
-      std::move(files), is_direct, std::min(options.depth, kMaxThreads));
+  return with_threads(std::move(files), ReadMode::direct);
 }
 
 }  // namespace nightsweep

@@ -1,8 +1,8 @@
-// FileReader: raw reads of a model's files, many in flight, past the page cache.
+// FileReader: raw reads of a model's files, many in flight, past the page cache where that works.
 //
-// Two ways behind one interface: io_uring with O_DIRECT, and a pool of threads that call pread. A
-// reader reports what the kernel reported (short reads, errors); ReadQueue makes whole ranges of
-// it.
+// Behind one interface: io_uring with O_DIRECT, and a pool of threads that call pread or copy from
+// a mapping of the files. A reader reports what the kernel reported (short reads, errors);
+// ReadQueue makes whole ranges of it.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +77,7 @@ class FileReader {
   virtual ~FileReader() = default;
 
   const FileSet& files() const { return files_; }
-  // "io_uring O_DIRECT", "pread O_DIRECT" or "pread buffered"
+  // "io_uring O_DIRECT", "pread O_DIRECT", "pread buffered" or "mmap"
   const std::string& description() const { return description_; }
   // Of offsets, sizes and addresses.
   uint64_t alignment() const { return alignment_; }
@@ -108,14 +108,17 @@ class FileReader {
 struct FileReaderOptions {
   std::vector<std::string> paths;
   std::vector<uint64_t> file_bytes;  // what the files must hold
-  // "auto", "uring" or "pread". auto falls back from io_uring to threads; both fall back to
-  // buffered reads where the file system does not know O_DIRECT, unless "uring" is forced.
+  // "auto", "direct", "uring", "pread" or "mmap". auto and direct fall back from io_uring to
+  // threads; auto and pread to buffered reads where the file system does not know O_DIRECT.
   std::string source = "auto";
   uint32_t depth = 8;  // reads in flight
   bool warns = true;   // false: a fallback is logged at debug level (somebody else has said it)
 };
 
 using FileReaderFactory = std::function<std::unique_ptr<FileReader>(const FileReaderOptions&)>;
+
+// Which reader a source of StreamOptions asks for.
+std::string reader_source(const std::string& stream_source);
 
 // Throws Error(model) for the files, Error(device) for a forced source that does not work here,
 // Error(usage) for one that is not known.

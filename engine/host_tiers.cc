@@ -4,106 +4,166 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/units.h"
+#include "engine/placement.h"
 
 namespace nightsweep {
 
 namespace {
 
-// Slices that are leased, one that is read, one that is ahead.
-constexpr uint64_t kRingSlices = HostTiers::kMaxLeases + 2;
+// Below it the page cache does not have the model: reading past it is faster and disturbs nobody.
+constexpr double kCachedEnough = 0.98;
+
+std::string percent(double share) {
+  return format("{:.0f}%", 100 * share);
+}
 
 }  // namespace
 
 HostTiers::HostTiers(
     const GgufModel& model,
-    const std::vector<const WeightSlice*>& slices,
+    const std::vector<WeightSlice>& slices,
+    const StreamSchedule& schedule,
     Device& device,
     const Options& options,
     const FileReaderFactory& open_reader)
-    : places_(slices.size()) {
-  std::vector<uint64_t> sizes_bytes;
-  uint64_t total_bytes = 0;
-  uint64_t largest_bytes = 0;
-  for (const WeightSlice* slice : slices) {
-    sizes_bytes.push_back(ring_bytes_of(*slice));
-    total_bytes += sizes_bytes.back();
-    largest_bytes = std::max(largest_bytes, sizes_bytes.back());
+    : slices_(slices), schedule_(schedule), device_(device) {
+  const bool may_register = options.source == "auto" || options.source == "registered";
+  if (may_register && try_registered(model, options)) return;
+  open_loader(model, options, open_reader);
+}
+
+// kept_ tells loader_ of its pieces.
+HostTiers::~HostTiers() {
+  if (kept_ != nullptr) kept_->stop();
+}
+
+bool HostTiers::try_registered(const GgufModel& model, const Options& options) {
+  const bool is_forced = options.source == "registered";
+  std::vector<FileSpan> spans(model.paths().size());
+  for (const WeightSlice& slice : slices_) {
+    for (const WeightExtent& extent : slice.extents) {
+      FileSpan& span = spans[extent.file];
+      const bool is_first = span.size_bytes() == 0;
+      span.begin = is_first ? extent.offset : std::min(span.begin, extent.offset);
+      span.end = std::max(span.end, extent.offset + extent.size_bytes);
+    }
   }
-  // A loader takes no ring below twice its largest slice, so one kept slice takes as much.
-  const bool keeps_all = std::max(total_bytes, 2 * largest_bytes) <= options.memory_bytes;
-  const uint64_t ring_bytes =
-      keeps_all ? 0 : align_up(kRingSlices * largest_bytes, kDirectAlignment);
-  if (ring_bytes > options.memory_bytes) {
+  uint64_t total_bytes = 0;
+  for (const FileSpan& span : spans)
+    total_bytes += span.size_bytes();
+
+  FileSet files = FileSet::open(model.paths(), model.file_bytes(), 0);
+  try {
+    const uint64_t available_bytes = options.available_bytes();
+    if (total_bytes > options.memory_bytes) {
+      fail(
+          ErrorKind::device, "the files' {} are more than the {} of --ram", size_text(total_bytes),
+          size_text(options.memory_bytes));
+    }
+    if (total_bytes + kHostMarginBytes > available_bytes) {
+      fail(
+          ErrorKind::device,
+          "the files' {} would be locked, {} are available and other programs keep {}",
+          size_text(total_bytes), size_text(available_bytes), size_text(kHostMarginBytes));
+    }
+    for (uint32_t file = 0; !is_forced && file < spans.size(); ++file) {
+      const double share = cached_share(files, file, spans[file]);
+      if (share < kCachedEnough) {
+        fail(ErrorKind::device, "the page cache has {} of {}", percent(share), files.path(file));
+      }
+    }
+    mapping_ = std::make_unique<HostMapping>(files, spans, device_);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::device) throw;
+    if (is_forced) {
+      fail(
+          ErrorKind::device, "--source registered: {} (ulimit -l is {}); give --source auto",
+          error.what(), locked_memory_limit_text());
+    }
+    reason_ = format("not registered: {}", error.what());
+    return false;
+  }
+  mapped_files_ = std::move(files);
+  files_ = &mapped_files_;
+  for (const WeightSlice& slice : slices_) {
+    mapped_.emplace_back();
+    for (const WeightExtent& extent : slice.extents)
+      mapped_.back().push_back(mapping_->at(extent.file, extent.offset));
+  }
+  registered_bytes_ = total_bytes;
+  reason_ = is_forced ? "as asked for" : "the page cache has the model and --ram holds it";
+  return true;
+}
+
+void HostTiers::open_loader(
+    const GgufModel& model,
+    const Options& options,
+    const FileReaderFactory& open) {
+  std::vector<bool> streams;  // beyond the first sweep
+  for (uint32_t i = 0; i < slices_.size(); ++i)
+    streams.push_back(schedule_.passes(i, options.first_sweep + 1));
+  HostShare share = share_host_memory(slices_, streams, options.memory_bytes);
+  const bool must_keep_all = options.source == "pinned";
+  if (!must_keep_all && options.source != "auto") share.is_kept.assign(slices_.size(), false);
+  std::vector<uint64_t> sizes_bytes(slices_.size(), 0);  // of those that are kept
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    if (share.is_kept[i]) sizes_bytes[i] = ring_bytes_of(slices_[i]);
+  }
+  if (must_keep_all && share.is_kept != streams) {
+    uint64_t total_bytes = 0;
+    for (size_t i = 0; i < slices_.size(); ++i)
+      total_bytes += streams[i] ? ring_bytes_of(slices_[i]) : 0;
     fail(
         ErrorKind::device,
-        "--ram: {} for weights that stream are too little: this model needs {} ({} of its largest "
-        "slices); give more --ram",
-        size_text(options.memory_bytes), size_text(ring_bytes), kRingSlices);
+        "--source pinned: {} of weights stream and --ram has room for {} beside its ring; give "
+        "more --ram or --source auto",
+        size_text(total_bytes), size_text(options.memory_bytes - share.ring_bytes));
   }
-  const std::vector<bool> is_kept =
-      spread_resident(sizes_bytes, keeps_all ? total_bytes : options.memory_bytes - ring_bytes);
-  for (uint32_t i = 0; i < slices.size(); ++i) {
-    Tier& tier = is_kept[i] ? kept_ : passing_;
-    places_[i].is_kept = is_kept[i];
-    places_[i].element = static_cast<uint32_t>(tier.slices.size());
-    tier.slices.push_back(slices[i]);
-    if (is_kept[i]) kept_bytes_ += sizes_bytes[i];
-  }
-  const auto open = [&](Tier& tier, uint64_t memory_bytes) {
-    tier.reader = open_reader(
-        {.paths = model.paths(),
-         .file_bytes = model.file_bytes(),
-         .source = options.source,
-         .depth = kReadsInFlight});
-    tier.memory = device.allocate_host(memory_bytes);
-    return std::span(tier.memory->data(), tier.memory->size_bytes());
-  };
-  if (!passing_.slices.empty()) {
-    const std::span<std::byte> ring = open(passing_, ring_bytes);
-    measured_disk_rate_ =
-        measure_disk_rate(*passing_.reader, ring, passing_.slices, options.disk_rate);
-    passing_.loader = std::make_unique<RingLoader>(
-        *passing_.reader, ring, passing_.slices, true, options.disk_rate);
-  }
-  if (!kept_.slices.empty()) {
-    const std::span<std::byte> store = open(kept_, std::max(kept_bytes_, 2 * largest_bytes));
-    if (measured_disk_rate_ == 0) {
-      measured_disk_rate_ =
-          measure_disk_rate(*kept_.reader, store, kept_.slices, options.disk_rate);
-    }
-    kept_.loader =
-        std::make_unique<RingLoader>(*kept_.reader, store, kept_.slices, false, options.disk_rate);
-  }
+
+  kept_ = std::make_unique<KeptMemory>(
+      device_, sizes_bytes,
+      KeptMemory::Options{
+          .must_keep_all = must_keep_all, .available_bytes = options.available_bytes});
+  ring_ = device_.allocate_host(share.ring_bytes);
+  const std::span ring(ring_->data(), share.ring_bytes);
+  reader_ = open(
+      {.paths = model.paths(),
+       .file_bytes = model.file_bytes(),
+       .source = reader_source(options.source),
+       .depth = kReadsInFlight});
+  files_ = &reader_->files();
+  measured_disk_rate_ =
+      measure_disk_rate(*reader_, ring, slices_, schedule_, options.first_sweep, options.disk_rate);
+  loader_ = std::make_unique<RingLoader>(
+      *reader_, ring, slices_, schedule_,
+      RingLoader::Options{
+          .first_sweep = options.first_sweep,
+          .bytes_per_s = options.disk_rate,
+          .kept = kept_.get(),
+          .is_kept = share.is_kept});
+  kept_->start([this] { loader_->look_again(); });
+}
+
+void HostTiers::begin_sweep(uint64_t sweep) {
+  if (loader_ != nullptr) loader_->begin_sweep(sweep);
 }
 
 const std::vector<std::byte*>& HostTiers::acquire(uint32_t index) {
-  Place& place = places_[index];
-  if (!place.is_kept) return passing_.loader->acquire(place.element);
-  if (place.extents.empty()) place.extents = kept_.loader->acquire(place.element);
-  return place.extents;
+  return mapping_ != nullptr ? mapped_[index] : loader_->acquire(index);
 }
 
 void HostTiers::release(uint32_t index) {
-  const Place& place = places_[index];
-  if (!place.is_kept) passing_.loader->release(place.element);
+  if (loader_ != nullptr) loader_->release(index);
 }
 
-uint64_t HostTiers::read_bytes() const {
-  uint64_t total = 0;
-  for (const Tier* tier : {&kept_, &passing_}) {
-    if (tier->loader != nullptr) total += tier->loader->stats().read_bytes;
-  }
-  return total;
-}
-
-double HostTiers::read_busy_s() const {
-  return passing_.loader == nullptr ? 0 : passing_.loader->stats().read_busy_s;
+RingLoader::Stats HostTiers::stats() const {
+  return loader_ == nullptr ? RingLoader::Stats{} : loader_->stats();
 }
 
 std::string HostTiers::description() const {
-  const Tier& tier = passing_.slices.empty() ? kept_ : passing_;
-  return tier.reader == nullptr ? "resident" : tier.reader->description();
+  return mapping_ != nullptr ? "registered page cache" : reader_->description();
 }
 
 }  // namespace nightsweep

@@ -1,6 +1,7 @@
 #include "engine/model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "base/error.h"
@@ -54,7 +55,9 @@ uint32_t Model::widest_input(const ModelConfig& config) {
 uint64_t Model::scratch_bytes(const ModelConfig& config, const StepLimits& limits) {
   uint64_t q_dim = static_cast<uint64_t>(config.n_heads) * config.head_dim;
   uint64_t kv_dim = static_cast<uint64_t>(config.n_kv_heads) * config.head_dim;
-  uint64_t row_floats = 2ULL * config.dim + 2 * q_dim + 2 * kv_dim + 2ULL * config.ff_dim;
+  // Queries and what attention makes of them lie where gate and up go later.
+  uint64_t row_floats =
+      2ULL * config.dim + 2 * kv_dim + 2 * std::max<uint64_t>(q_dim, config.ff_dim);
   uint64_t logit_floats = static_cast<uint64_t>(config.n_vocab) + config.dim;
   // The rounded copy of an operator's input: a byte and its share of scales a value.
   uint64_t rounded = 2ULL * widest_input(config);
@@ -80,7 +83,12 @@ EmbeddingTable::EmbeddingTable(
   if (resident) {
     load_tensor(tensor, reader_, device_, memory_->data());
   } else {
-    if (!device_.shares_host_memory()) staging_ = device_.allocate_host(memory_->size_bytes());
+    if (!device_.shares_host_memory()) {
+      staging_ = device_.allocate_host(memory_->size_bytes());
+      // Memory that is never touched is never taken.
+      seen_rows_ = std::make_unique_for_overwrite<std::byte[]>(tensor.size_bytes);
+      is_seen_.resize(n_rows_of(tensor));
+    }
     staging_ids_.resize(max_rows);
     std::iota(staging_ids_.begin(), staging_ids_.end(), 0U);
   }
@@ -94,11 +102,38 @@ void EmbeddingTable::lookup(std::span<const uint32_t> ids, float* out) {
   if (staging_ == nullptr) {
     reader_.read_rows(tensor_, ids, memory_->data());
   } else {
-    reader_.read_rows(tensor_, ids, staging_->data());
+    gather_seen(ids);
     device_.upload(
         staging_->data(), quant_bytes(view_.type, view_.n_cols) * ids.size(), memory_->data());
   }
   device_.embed(view_, std::span<const uint32_t>(staging_ids_).first(ids.size()), out);
+}
+
+// Rows into the staging space; those that are new from the file.
+void EmbeddingTable::gather_seen(std::span<const uint32_t> ids) {
+  const uint64_t row_bytes = quant_bytes(view_.type, view_.n_cols);
+  std::vector<uint32_t> missing;
+  for (uint32_t id : ids) {
+    if (is_seen_[id]) continue;
+    is_seen_[id] = true;
+    missing.push_back(id);
+  }
+  if (!missing.empty()) {
+    try {
+      reader_.read_rows(tensor_, missing, staging_->data());
+    } catch (...) {
+      for (uint32_t id : missing)
+        is_seen_[id] = false;
+      throw;
+    }
+    for (size_t i = 0; i < missing.size(); ++i) {
+      std::memcpy(
+          seen_rows_.get() + missing[i] * row_bytes, staging_->data() + i * row_bytes, row_bytes);
+    }
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::memcpy(staging_->data() + i * row_bytes, seen_rows_.get() + ids[i] * row_bytes, row_bytes);
+  }
 }
 
 void load_tensor(const GgufTensor& tensor, TensorReader& reader, Device& device, std::byte* to) {

@@ -76,7 +76,9 @@ class Model {
   virtual std::span<const NumericFault> numeric_faults() const = 0;
 };
 
-// Rows of the embedding by token id: resident, or read from the file as they are needed.
+// Rows of the embedding by token id: resident, or read from the file as they are needed. On a
+// device with memory of its own rows that have been read once stay in the host's memory: a sweep
+// must not wait for the disk, which is busy with weights.
 class EmbeddingTable {
  public:
   EmbeddingTable(
@@ -96,7 +98,11 @@ class EmbeddingTable {
   std::unique_ptr<DeviceMemory> memory_;   // the whole table, or max_rows staging rows
   std::unique_ptr<DeviceMemory> staging_;  // the same in the host's memory, where that is another
   std::vector<uint32_t> staging_ids_;
+  std::unique_ptr<std::byte[]> seen_rows_;  // by id; only what is_seen_ says has been touched
+  std::vector<bool> is_seen_;
   bool resident_;
+
+  void gather_seen(std::span<const uint32_t> ids);
 };
 
 // Reads a whole tensor into memory of the device.

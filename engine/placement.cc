@@ -26,12 +26,20 @@ choose_resident(const WeightPlan& plan, const DeviceSizes& device, uint64_t budg
   return spread_resident(sizes_bytes, budget_bytes);
 }
 
-HostShare share_host_memory(const std::vector<const WeightSlice*>& slices, uint64_t memory_bytes) {
-  std::vector<uint64_t> sizes_bytes;
+uint64_t ram_for_streams(const MemoryPlan& plan, uint64_t ram_bytes, uint64_t embedding_bytes) {
+  return plan.embedding_resident ? ram_bytes : ram_bytes - std::min(ram_bytes / 2, embedding_bytes);
+}
+
+HostShare share_host_memory(
+    const std::vector<WeightSlice>& slices,
+    const std::vector<bool>& streams,
+    uint64_t memory_bytes) {
+  std::vector<uint64_t> sizes_bytes;  // 0: does not stream
   uint64_t largest_bytes = 0;
-  for (const WeightSlice* slice : slices) {
-    sizes_bytes.push_back(ring_bytes_of(*slice));
-    largest_bytes = std::max(largest_bytes, sizes_bytes.back());
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const uint64_t size_bytes = ring_bytes_of(slices[i]);
+    sizes_bytes.push_back(streams[i] ? size_bytes : 0);
+    largest_bytes = std::max(largest_bytes, size_bytes);
   }
   HostShare share;
   share.ring_bytes = align_up(kRingSlices * largest_bytes, kDirectAlignment);
@@ -43,6 +51,8 @@ HostShare share_host_memory(const std::vector<const WeightSlice*>& slices, uint6
         size_text(memory_bytes), size_text(share.ring_bytes), kRingSlices);
   }
   share.is_kept = spread_resident(sizes_bytes, memory_bytes - share.ring_bytes);
+  for (size_t i = 0; i < slices.size(); ++i)
+    share.is_kept[i] = share.is_kept[i] && streams[i];
   return share;
 }
 
@@ -59,33 +69,28 @@ Placement place_slices(
   Placement placement;
   const std::vector<bool> is_resident =
       choose_resident(weights, device, resident_budget(weights, device, plan));
-  std::vector<const WeightSlice*> streamed;
-  for (size_t i = 0; i < is_resident.size(); ++i) {
-    placement.tiers.push_back(is_resident[i] ? Tier::resident : Tier::disk);
-    if (is_resident[i]) {
-      placement.resident_bytes += packed_slice_bytes(weights.slices[i], device);
-    } else {
-      streamed.push_back(&weights.slices[i]);
-    }
-  }
+  std::vector<bool> streams(is_resident);
+  streams.flip();
   HostShare share;
-  if (!device.shares_host_memory() && !streamed.empty()) {
-    share = share_host_memory(streamed, host_bytes);
+  const bool has_link = !device.shares_host_memory();
+  if (has_link && std::find(streams.begin(), streams.end(), true) != streams.end()) {
+    share = share_host_memory(weights.slices, streams, host_bytes);
     placement.host_ring_bytes = share.ring_bytes;
   }
-  size_t next = 0;  // of `streamed`
   for (size_t i = 0; i < is_resident.size(); ++i) {
-    if (is_resident[i]) continue;
-    const WeightSlice& slice = *streamed[next];
-    if (!share.is_kept.empty()) {
-      placement.link_bytes += slice.size_bytes;
-      if (share.is_kept[next]) {
-        placement.tiers[i] = Tier::host;
-        placement.host_bytes += ring_bytes_of(slice);
-      }
+    const WeightSlice& slice = weights.slices[i];
+    const bool is_kept = !share.is_kept.empty() && share.is_kept[i];
+    placement.tiers.push_back(is_resident[i] ? Tier::resident : is_kept ? Tier::host : Tier::disk);
+    if (is_resident[i]) {
+      placement.resident_bytes += packed_slice_bytes(slice, device);
+      continue;
     }
-    if (placement.tiers[i] == Tier::disk) placement.disk_bytes += slice.size_bytes;
-    ++next;
+    if (has_link) placement.link_bytes += slice.size_bytes;
+    if (is_kept) {
+      placement.host_bytes += ring_bytes_of(slice);
+    } else {
+      placement.disk_bytes += slice.size_bytes;
+    }
   }
   return placement;
 }

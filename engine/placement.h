@@ -34,8 +34,16 @@ struct HostShare {
   std::vector<bool> is_kept;  // by slice
   uint64_t ring_bytes = 0;    // through which the others pass
 };
-// Throws Error(device) when memory_bytes cannot hold the ring that the largest slice needs.
-HostShare share_host_memory(const std::vector<const WeightSlice*>& slices, uint64_t memory_bytes);
+// What of --ram is left for weights that stream: rows of an embedding that is not resident stay in
+// the host's memory once they have been read.
+uint64_t ram_for_streams(const MemoryPlan& plan, uint64_t ram_bytes, uint64_t embedding_bytes);
+
+// `streams`: by slice; the others pass through the ring once, in the first sweep. Throws
+// Error(device) when memory_bytes cannot hold the ring that the largest slice needs.
+HostShare share_host_memory(
+    const std::vector<WeightSlice>& slices,
+    const std::vector<bool>& streams,
+    uint64_t memory_bytes);
 
 // Throws Error(device) as WeightStream::open() does. host_bytes: the host's memory for what
 // streams, on a device with memory of its own.

@@ -1,7 +1,6 @@
 #include "engine/plan.h"
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <string>
 
@@ -19,6 +18,11 @@ constexpr uint32_t kRowsByDefault = 256;
 // A GPU goes on gaining: it is bound by memory traffic up to a few hundred rows.
 constexpr uint32_t kMostSequencesOnADevice = 256;
 constexpr uint32_t kRowsOnADevice = 512;
+// A sweep that waits for its link computes more rows in the same time: about a thousand on a GPU of
+// a home, half as many again on the largest. Their activations cost memory that weights could have;
+// so many are taken as cost no more than this part of the budget.
+constexpr uint32_t kMostRowsOfASweep = 2048;
+constexpr uint64_t kPartForRows = 32;
 // A group of most models is one slice: kernels are short, so more slices are more gaps.
 constexpr uint64_t kDeviceSliceBytes = 256 * kMiB;
 // Streamed ones are smaller, so that the ring holds several: matrices of some thousand rows.
@@ -157,14 +161,21 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
   const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
   const uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
-  uint32_t rows = kRowsOnADevice;
+  // A slice is repacked into a scratch of its own; rows of the embedding come from the file.
+  const auto scratch_bytes = [&](const StepLimits& limits) {
+    return Model::scratch_bytes(config, limits) + demand.reserve_bytes(limits) +
+           kStreamedSliceBytes * 17 / 16 + limits.max_rows * demand.embedding_row_bytes;
+  };
   plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
+  uint32_t rows = kMostRowsOfASweep;
+  const auto price_bytes = [&](uint32_t n_rows) {
+    return scratch_bytes({n_rows, 1}) - scratch_bytes({kRowsOnADevice, 1});
+  };
+  while (rows > kRowsOnADevice && price_bytes(rows) > demand.budget_bytes / kPartForRows)
+    rows /= 2;
   for (;;) {
     plan.limits = limits_for(demand, plan.max_sequences, rows);
-    // A slice is repacked into a scratch of its own; rows of the embedding come from the file.
-    plan.scratch_bytes = Model::scratch_bytes(config, plan.limits) +
-                         demand.reserve_bytes(plan.limits) + kStreamedSliceBytes * 17 / 16 +
-                         plan.limits.max_rows * demand.embedding_row_bytes;
+    plan.scratch_bytes = scratch_bytes(plan.limits);
     const uint64_t fixed = plan.scratch_bytes + demand.small_tensor_bytes + plan.ring_bytes;
     const uint64_t wanted = fixed + plan.max_sequences * typical * demand.kv_page_bytes;
     const uint64_t needed = fixed + least * demand.kv_page_bytes;
@@ -206,20 +217,6 @@ MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& con
 uint64_t default_vram_budget(uint64_t free_bytes) {
   const uint64_t margin = std::max<uint64_t>(384 * kMiB, free_bytes / 50);
   return free_bytes > 2 * margin ? free_bytes - margin : free_bytes / 2;
-}
-
-uint64_t default_ram_budget() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  uint64_t kib = 0;
-  std::string unit;
-  while (meminfo >> key >> kib >> unit) {
-    if (key != "MemAvailable:") continue;
-    uint64_t available = kib * 1024;
-    uint64_t margin = std::max<uint64_t>(1024 * kMiB, available / 10);
-    return available > 2 * margin ? available - margin : available / 2;
-  }
-  fail(ErrorKind::device, "/proc/meminfo has no MemAvailable; give --ram");
 }
 
 }  // namespace nightsweep

@@ -49,7 +49,4 @@ MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& con
 // Free memory of the device less a margin for the driver and everybody else.
 uint64_t default_vram_budget(uint64_t free_bytes);
 
-// MemAvailable less a margin for everybody else.
-uint64_t default_ram_budget();
-
 }  // namespace nightsweep

@@ -1,4 +1,8 @@
 // ResidentSlices: the part of the weights that stays packed in the device's memory.
+//
+// A slice has a home before it has arrived: it comes with the first sweep, is packed into its home,
+// and stays. Homes are made in pieces, so that some can be given back while the device runs and be
+// made again later.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +18,59 @@ namespace nightsweep {
 
 class ResidentSlices {
  public:
-  // Chooses slices whose packed size is at most budget_bytes, spread evenly over the sweep. `plan`
-  // and `device` must outlive it.
-  ResidentSlices(const WeightPlan& plan, Device& device, uint64_t budget_bytes);
+  // Chooses slices whose packed size is at most budget_bytes, spread evenly over the sweep, and
+  // makes their homes in pieces of about piece_bytes. `plan` and `device` must outlive it.
+  ResidentSlices(
+      const WeightPlan& plan,
+      Device& device,
+      uint64_t budget_bytes,
+      uint64_t piece_bytes);
 
-  // Reads and packs them; `staging` (aligned to kDirectAlignment, at least min_ring_bytes()) is
-  // read into meanwhile. disk_rate: a throttle; 0: none.
+  bool has_home(uint32_t slice) const { return home_of(slice) != nullptr; }
+  bool holds(uint32_t slice) const { return slices_[slice].is_here; }
+  // Where the packed extents of a slice go, one after another. REQUIRES: has_home(slice).
+  std::byte* home_of(uint32_t slice) const { return slices_[slice].home; }
+  // It has been packed there.
+  void settle(uint32_t slice) { slices_[slice].is_here = true; }
+  // Packed. REQUIRES: holds(slice).
+  const std::vector<MatrixView>& matrices(uint32_t slice) const { return slices_[slice].matrices; }
+  uint64_t size_bytes() const;  // of all homes
+  bool holds_everything() const;
+
+  // Reads and packs them all at once; `staging` (aligned to kDirectAlignment, at least
+  // min_ring_bytes()) is read into meanwhile. disk_rate: a throttle; 0: none.
   void load(FileReader& reader, std::span<std::byte> staging, double disk_rate);
 
-  bool holds(uint32_t slice) const { return !matrices_[slice].empty(); }
-  // Packed. REQUIRES: holds(slice), after load().
-  const std::vector<MatrixView>& matrices(uint32_t slice) const { return matrices_[slice]; }
-  uint64_t size_bytes() const { return size_bytes_; }
-  // All others, in the order of a sweep.
-  const std::vector<uint32_t>& streamed() const { return streamed_; }
+  // Pieces that have memory.
+  size_t n_pieces() const { return n_made_; }
+  const std::vector<uint32_t>& slices_of(size_t piece) const { return pieces_[piece].slices; }
+  uint64_t bytes_of(size_t piece) const { return pieces_[piece].size_bytes; }
+  // Gives the last one's memory back; its slices lose their homes. REQUIRES: no operator reads
+  // them.
+  void drop_last_piece();
+  // Makes the piece again that was dropped last; its slices have homes and are not here.
+  // Throws Error(device) where there is no memory for it. REQUIRES: one was dropped.
+  const std::vector<uint32_t>& restore_piece();
+  uint64_t dropped_piece_bytes() const;  // of the one that restore_piece() makes; 0: none
 
  private:
+  struct Slice {
+    std::byte* home = nullptr;
+    bool is_here = false;
+    std::vector<MatrixView> matrices;  // empty: it streams
+  };
+  struct Piece {
+    std::vector<uint32_t> slices;
+    uint64_t size_bytes = 0;
+    std::unique_ptr<DeviceMemory> memory;
+  };
+  void make(Piece& piece);
+
   const WeightPlan& plan_;
   Device& device_;
-  std::vector<std::vector<MatrixView>> matrices_;  // by slice of the plan; empty: streamed
-  std::vector<uint32_t> resident_;
-  std::vector<uint32_t> streamed_;
-  uint64_t size_bytes_ = 0;
-  std::unique_ptr<DeviceMemory> memory_;
+  std::vector<Slice> slices_;  // by slice of the plan
+  std::vector<Piece> pieces_;
+  size_t n_made_ = 0;  // the first so many pieces have memory
 };
 
 }  // namespace nightsweep

@@ -8,14 +8,6 @@
 
 namespace nightsweep {
 
-namespace {
-
-void poison(std::span<std::byte> space) {
-  if constexpr (kPoisonsReleasedSpace) std::fill(space.begin(), space.end(), kPoison);
-}
-
-}  // namespace
-
 uint64_t ring_bytes_of(const WeightSlice& slice) {
   uint64_t total = 0;
   for (const WeightExtent& extent : slice.extents) {
@@ -40,28 +32,33 @@ void RingSpace::free_until(uint64_t position) {
 RingLoader::RingLoader(
     FileReader& reader,
     std::span<std::byte> ring,
-    const std::vector<const WeightSlice*>& sequence,
-    bool is_cyclic,
-    double bytes_per_s)
+    const std::vector<WeightSlice>& slices,
+    const StreamSchedule& schedule,
+    Options options)
     : reader_(reader),
       ring_(ring),
-      is_cyclic_(is_cyclic),
-      bytes_per_s_(bytes_per_s),
-      space_(ring.size()) {
-  elements_.reserve(sequence.size());
-  for (const WeightSlice* slice : sequence) {
-    Element element;
-    element.slice = slice;
-    element.ring_bytes = ring_bytes_of(*slice);
-    element.extents.resize(slice->extents.size());
+      slices_(slices),
+      schedule_(schedule),
+      bytes_per_s_(options.bytes_per_s),
+      kept_(options.kept),
+      space_(ring.size()),
+      sweep_(options.first_sweep),
+      next_{options.first_sweep, 0},
+      checked_sweep_(options.first_sweep) {
+  elements_.resize(slices.size());
+  for (uint32_t index = 0; index < slices.size(); ++index) {
+    Element& element = elements_[index];
+    element.ring_bytes = ring_bytes_of(slices[index]);
+    element.is_kept = kept_ != nullptr && options.is_kept[index];
+    element.extents.resize(slices[index].extents.size());
     if (2 * element.ring_bytes > ring.size()) {
       fail(
           ErrorKind::internal, "ring of {} bytes is smaller than twice a slice of {} bytes",
           ring.size(), element.ring_bytes);
     }
-    elements_.push_back(std::move(element));
   }
   poison(ring_);
+  reader_.files().check_unchanged();
   thread_ = std::thread([this] {
     try {
       run();
@@ -89,7 +86,6 @@ void RingLoader::run() {
     while (queue.wants_more() && place_next(queue))
       continue;
     if (queue.is_idle()) {
-      if (next_to_place_ == elements_.size()) return;
       space_is_free_.wait(lock, [this] { return is_stopping_ || can_place_next(); });
       continue;
     }
@@ -97,41 +93,78 @@ void RingLoader::run() {
     const std::vector<uint64_t>& complete = queue.advance();
     lock.lock();
     stats_.read_busy_s = queue.busy_s();
-    for (uint64_t index : complete) {
-      Element& element = elements_[index];
-      if (--element.n_reads_left > 0) continue;
-      element.state = State::filled;
-      stats_.read_bytes += element.slice->size_bytes;
-      element_is_filled_.notify_all();
-    }
+    for (uint64_t index : complete)
+      finish_read(static_cast<uint32_t>(index));
   }
 }
 
-bool RingLoader::can_place_next() const {
-  if (next_to_place_ == elements_.size()) return false;
-  const Element& next = elements_[next_to_place_];
-  uint64_t begin = 0;
+// REQUIRES: mutex_ is held.
+void RingLoader::finish_read(uint32_t index) {
+  Element& element = elements_[index];
+  if (--element.n_reads_left > 0) return;
+  element.state = State::filled;
+  const bool comes_again = !element.is_kept && schedule_.passes(index, element.sweep + 1);
+  (comes_again ? stats_.read_bytes : stats_.filled_bytes) += slices_[index].size_bytes;
+  element_is_filled_.notify_all();
+}
+
+// Moves next_ on to a slice that must be read; false: there is none until the operators come to
+// another sweep. REQUIRES: mutex_ is held.
+bool RingLoader::find_next() {
+  for (;; ++next_.slice) {
+    next_ = schedule_.next(next_, sweep_ + 1);
+    if (next_.sweep > sweep_ + 1) return false;
+    const Element& element = elements_[next_.slice];
+    if (!element.is_kept || element.state == State::absent) return true;
+  }
+}
+
+// Where the next slice would go; false: nowhere now. REQUIRES: mutex_ is held.
+bool RingLoader::find_room(std::byte*& into) {
+  Element& next = elements_[next_.slice];
+  if (next.is_kept) {
+    switch (kept_->find(next_.slice, into)) {
+      case KeptMemory::State::pending:
+        return false;
+      case KeptMemory::State::ready:
+        return true;
+      case KeptMemory::State::refused:
+        next.is_kept = false;
+    }
+  }
+  if (!space_.find(next.ring_bytes, next.begin)) return false;
+  into = ring_.data() + space_.offset_of(next.begin);
+  return true;
+}
+
+// REQUIRES: mutex_ is held.
+bool RingLoader::can_place_next() {
+  std::byte* into = nullptr;
   // In a ring that holds more than a whole sweep the next element may still be there from the last.
-  return next.state == State::absent && space_.find(next.ring_bytes, begin);
+  return find_next() && elements_[next_.slice].state == State::absent && find_room(into);
 }
 
 // REQUIRES: mutex_ is held.
 bool RingLoader::place_next(ReadQueue& queue) {
-  if (!can_place_next()) return false;
-  if (next_to_place_ == 0) reader_.files().check_unchanged();
+  std::byte* into = nullptr;
+  if (!find_next() || elements_[next_.slice].state != State::absent || !find_room(into)) {
+    return false;
+  }
+  if (next_.sweep != checked_sweep_) reader_.files().check_unchanged();
+  checked_sweep_ = next_.sweep;
 
-  const uint32_t index = next_to_place_++;
-  if (is_cyclic_ && next_to_place_ == elements_.size()) next_to_place_ = 0;
+  const uint32_t index = next_.slice++;
   Element& element = elements_[index];
-  space_.find(element.ring_bytes, element.begin);
-  space_.take(element.begin, element.ring_bytes);
-  in_ring_.push_back(index);
+  if (!element.is_kept) {
+    space_.take(element.begin, element.ring_bytes);
+    in_ring_.push_back(index);
+  }
   element.state = State::reading;
+  element.sweep = next_.sweep;
   element.n_reads_left = static_cast<uint32_t>(element.extents.size());
 
-  std::byte* into = ring_.data() + space_.offset_of(element.begin);
   for (size_t i = 0; i < element.extents.size(); ++i) {
-    const WeightExtent& extent = element.slice->extents[i];
+    const WeightExtent& extent = slices_[index].extents[i];
     ReadRange range = covering_range(extent.file, extent.offset, extent.size_bytes, into);
     range.tag = index;
     queue.push(range);
@@ -142,19 +175,31 @@ bool RingLoader::place_next(ReadQueue& queue) {
 }
 
 // The element is not placed, and only leases of the thread that asks for it stand in its way.
-bool RingLoader::can_never_come(const Element& element) const {
-  return element.state == State::absent && !can_place_next() &&
+// REQUIRES: mutex_ is held.
+bool RingLoader::can_never_come(const Element& element) {
+  return element.state == State::absent && !element.is_kept && !can_place_next() &&
          std::none_of(in_ring_.begin(), in_ring_.end(), [this](uint32_t index) {
            const State state = elements_[index].state;
            return state == State::reading || state == State::filled;
          });
 }
 
+void RingLoader::begin_sweep(uint64_t sweep) {
+  {
+    const std::lock_guard lock(mutex_);
+    sweep_ = sweep;
+  }
+  space_is_free_.notify_one();
+}
+
+void RingLoader::look_again() {
+  // Whoever is about to wait has looked under the mutex: it must not miss this.
+  { const std::lock_guard lock(mutex_); }
+  space_is_free_.notify_one();
+}
+
 const std::vector<std::byte*>& RingLoader::acquire(uint32_t index) {
   std::unique_lock lock(mutex_);
-  if (index != next_to_acquire_ || index >= elements_.size()) {
-    fail(ErrorKind::internal, "slice {} acquired, expected {}", index, next_to_acquire_);
-  }
   Element& element = elements_[index];
   if (element.state != State::filled) {
     const auto begin = std::chrono::steady_clock::now();
@@ -170,15 +215,14 @@ const std::vector<std::byte*>& RingLoader::acquire(uint32_t index) {
           index, ring_.size());
     }
   }
-  element.state = State::leased;
-  ++next_to_acquire_;
-  if (is_cyclic_ && next_to_acquire_ == elements_.size()) next_to_acquire_ = 0;
+  if (!element.is_kept) element.state = State::leased;
   return element.extents;
 }
 
 void RingLoader::release(uint32_t index) {
   const std::lock_guard lock(mutex_);
   Element& element = elements_[index];
+  if (element.is_kept) return;
   element.state = State::released;
   poison(ring_.subspan(space_.offset_of(element.begin), element.ring_bytes));
   while (!in_ring_.empty() && elements_[in_ring_.front()].state == State::released) {
@@ -199,20 +243,26 @@ RingLoader::Stats RingLoader::stats() const {
 double measure_disk_rate(
     FileReader& reader,
     std::span<std::byte> ring,
-    const std::vector<const WeightSlice*>& sequence,
+    const std::vector<WeightSlice>& slices,
+    const StreamSchedule& schedule,
+    uint64_t sweep,
     double bytes_per_s) {
   using Clock = std::chrono::steady_clock;
   constexpr uint64_t kProbeBytes = 128 << 20;
   constexpr auto kProbeTime = std::chrono::milliseconds(300);
   const Clock::time_point begin = Clock::now();
-  RingLoader loader(reader, ring, sequence, false, bytes_per_s);
+  RingLoader loader(
+      reader, ring, slices, schedule, {.first_sweep = sweep, .bytes_per_s = bytes_per_s});
   uint64_t n_bytes = 0;
   Clock::duration time{};
-  for (uint32_t i = 0; i < sequence.size() && n_bytes < kProbeBytes && time < kProbeTime; ++i) {
-    loader.acquire(i);
-    loader.release(i);
-    n_bytes += sequence[i]->size_bytes;
+  SweepPosition at = schedule.next({sweep, 0}, sweep);
+  while (at.sweep == sweep && n_bytes < kProbeBytes && time < kProbeTime) {
+    loader.acquire(at.slice);
+    loader.release(at.slice);
+    n_bytes += slices[at.slice].size_bytes;
     time = Clock::now() - begin;
+    ++at.slice;
+    at = schedule.next(at, sweep);
   }
   return static_cast<double>(n_bytes) / std::chrono::duration<double>(time).count();
 }

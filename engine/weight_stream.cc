@@ -29,25 +29,30 @@ class CpuWeightStream final : public WeightStream {
 
   StreamStats stats() const override;
 
+  void check_files() const override {
+    if (reader_ != nullptr) reader_->files().check_unchanged();
+  }
+
  protected:
+  void begin_sweep(uint64_t sweep) override;
   void fetch(uint32_t slice) override;
   const std::vector<MatrixView>& matrices(uint32_t slice) const override {
     return resident_.holds(slice) ? resident_.matrices(slice) : leased_[slice];
   }
   void release(uint32_t slice) override {
-    if (!resident_.holds(slice)) loader_->release(place_[slice]);
+    if (!resident_.holds(slice)) loader_->release(slice);
   }
 
  private:
   void check_ring(uint64_t ring_bytes) const;
 
-  const double disk_rate_;
+  Device& device_;
   ResidentSlices resident_;
-  std::vector<const WeightSlice*> streamed_;     // in the order of a sweep
-  std::vector<uint32_t> place_;                  // of a slice of the plan in streamed_
+  StreamSchedule schedule_;
   std::vector<std::vector<MatrixView>> leased_;  // by slice of the plan
   double measured_disk_rate_ = 0;
 
+  // Null when there is nothing left to read.
   std::unique_ptr<DeviceMemory> ring_memory_;
   // Declared in the order of use: the loader ends before the reader, the reader before the memory.
   std::unique_ptr<FileReader> reader_;
@@ -61,16 +66,23 @@ CpuWeightStream::CpuWeightStream(
     const StreamOptions& options,
     const FileReaderFactory& open_reader)
     : WeightStream(plan),
-      disk_rate_(options.disk_rate),
-      resident_(plan, device, options.resident_bytes),
-      place_(plan.slices.size()),
+      device_(device),
+      resident_(plan, device, options.resident_bytes, options.resident_piece_bytes),
+      schedule_(plan.slices.size()),
       leased_(plan.slices.size()) {
-  for (uint32_t slice : resident_.streamed()) {
-    place_[slice] = static_cast<uint32_t>(streamed_.size());
-    streamed_.push_back(&plan.slices[slice]);
+  if (options.source == "pinned" || options.source == "registered") {
+    fail(
+        ErrorKind::usage,
+        "--source {}: a copy in RAM is what a GPU reads over its link; on the CPU weights are "
+        "resident, or give --source auto, direct or mmap",
+        options.source);
+  }
+  for (uint32_t slice = 0; slice < plan.slices.size(); ++slice) {
+    if (resident_.has_home(slice)) schedule_.set(slice, 1, false);
   }
   if (plan.slices.empty()) return;
-  if (!streamed_.empty()) check_ring(options.ring_bytes);
+  const bool has_streamed = schedule_.any_passes(1);
+  if (has_streamed) check_ring(options.ring_bytes);
 
   reader_ = open_reader(
       {.paths = model.paths(),
@@ -79,16 +91,15 @@ CpuWeightStream::CpuWeightStream(
        .depth = kReadsInFlight});
   const uint64_t staging_bytes = std::max(min_ring_bytes(plan), kStagingBytes);
   ring_memory_ = device.allocate_host(
-      streamed_.empty() ? staging_bytes : align_down(options.ring_bytes, kDirectAlignment));
+      has_streamed ? align_down(options.ring_bytes, kDirectAlignment) : staging_bytes);
   const std::span ring(ring_memory_->data(), ring_memory_->size_bytes());
-  resident_.load(*reader_, ring, disk_rate_);
-  if (streamed_.empty()) {
-    reader_.reset();
-    ring_memory_.reset();
-    return;
+  if (has_streamed) {
+    measured_disk_rate_ =
+        measure_disk_rate(*reader_, ring, plan.slices, schedule_, 1, options.disk_rate);
   }
-  measured_disk_rate_ = measure_disk_rate(*reader_, ring, streamed_, disk_rate_);
-  loader_ = std::make_unique<RingLoader>(*reader_, ring, streamed_, true, disk_rate_);
+  loader_ = std::make_unique<RingLoader>(
+      *reader_, ring, plan.slices, schedule_,
+      RingLoader::Options{.bytes_per_s = options.disk_rate});
 }
 
 void CpuWeightStream::check_ring(uint64_t ring_bytes) const {
@@ -101,10 +112,31 @@ void CpuWeightStream::check_ring(uint64_t ring_bytes) const {
       size_text(ring_bytes), size_text(least_bytes));
 }
 
+void CpuWeightStream::begin_sweep(uint64_t sweep) {
+  if (loader_ == nullptr) return;
+  if (sweep > 0 && resident_.holds_everything()) {
+    loader_.reset();
+    reader_.reset();
+    ring_memory_.reset();
+    return;
+  }
+  loader_->begin_sweep(sweep);
+}
+
 void CpuWeightStream::fetch(uint32_t slice) {
   if (resident_.holds(slice)) return;
-  const std::vector<std::byte*>& data = loader_->acquire(place_[slice]);
+  const std::vector<std::byte*>& data = loader_->acquire(slice);
   const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
+  if (resident_.has_home(slice)) {
+    std::byte* packed = resident_.home_of(slice);
+    for (size_t e = 0; e < extents.size(); ++e) {
+      device_.pack(view_of(extents[e], data[e]), packed);
+      packed += packed_extent_bytes(extents[e], device_);
+    }
+    loader_->release(slice);
+    resident_.settle(slice);
+    return;
+  }
   leased_[slice].clear();
   for (size_t e = 0; e < extents.size(); ++e)
     leased_[slice].push_back(view_of(extents[e], data[e]));
@@ -117,6 +149,7 @@ StreamStats CpuWeightStream::stats() const {
   stats.source = "resident";
   if (loader_ == nullptr) return stats;
   const RingLoader::Stats read = loader_->stats();
+  stats.filled_bytes = read.filled_bytes;
   stats.streamed_bytes = read.read_bytes;
   stats.wait_s = read.wait_s;
   stats.read_busy_s = read.read_busy_s;
@@ -145,6 +178,7 @@ WeightStream::Lease WeightStream::acquire(uint32_t slice) {
   if (slice != next_slice_) {
     fail(ErrorKind::internal, "slice {} acquired, expected {}", slice, next_slice_);
   }
+  if (slice == 0) begin_sweep(sweeps_);
   fetch(slice);
   if (++next_slice_ == plan_.slices.size()) {
     next_slice_ = 0;

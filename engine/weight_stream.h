@@ -1,7 +1,7 @@
 // WeightStream: makes the slices of a sweep appear in the device's memory, one after another.
 //
 //   file extent ──O_DIRECT, io_uring──> byte ring ──> operators read it where it lies
-//   resident slices: read and packed once at the start; no traffic after that
+//   resident slices: come the same way in the first sweep, are packed, and stay
 //
 // Resident and streamed slices are interleaved over the depth of the model, so that the disk
 // reads all the time while resident slices compute. The ring is a ring of bytes in the order of
@@ -9,9 +9,11 @@
 //
 // acquire() is called by one thread, in the order of the plan; a loader thread fills the ring.
 // A lease's space is given back when it ends. A failed read (I/O error, end of file, file changed)
-// is raised from acquire() as Error(storage) or Error(model) with file, offset and reason.
+// is raised from acquire() as Error(storage) or Error(model) with file, offset and reason; nothing
+// that came of a sweep may be believed before check_files() has passed behind it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -31,16 +33,29 @@ struct StreamOptions {
   uint64_t host_bytes = 0;
   double disk_rate = 0;  // throttle in bytes a second; 0: none
   double link_rate = 0;  // the same of the way into the device's memory
-  // "auto", "uring" (io_uring with O_DIRECT) or "pread" (threads); auto says aloud when it falls
-  // back, and a forced one that does not work is Error(device).
+  // Where slices that stream come from; a forced one that does not work is Error(device).
+  //   auto         the best that works: registered, pinned, direct; says aloud when it falls back
+  //   pinned       a page-locked copy in host_bytes          only where the device's memory is not
+  //   registered   the page cache, locked in place           the host's
+  //   direct       the disk, with O_DIRECT, in every sweep
+  //   mmap         copies from a mapping of the files, whatever the page cache makes of it
+  // "uring" and "pread" are direct with one way of reading, for tests.
   std::string source = "auto";
+  // The resident part of a device is made and given back in pieces of about this size.
+  uint64_t resident_piece_bytes = uint64_t{256} << 20;
+  // How often a device's free memory is looked at, at the begin of a sweep.
+  std::chrono::milliseconds look_at_memory_every{1000};
 };
 
 struct StreamStats {
-  uint64_t resident_bytes = 0;  // packed, in memory
-  uint64_t streamed_bytes = 0;  // read through the ring so far, reading ahead included
-  uint64_t host_bytes = 0;      // kept in the host's memory
-  uint64_t copied_bytes = 0;    // from the host's memory into the device's so far
+  uint64_t resident_bytes = 0;    // packed, in memory
+  uint64_t filled_bytes = 0;      // read once so far, to be resident or kept
+  uint64_t streamed_bytes = 0;    // read again and again so far, reading ahead included
+  uint64_t host_bytes = 0;        // kept in page-locked memory of the host
+  uint64_t registered_bytes = 0;  // of the page cache, locked in place
+  uint64_t copied_bytes = 0;      // from the host's memory into the device's so far
+  uint32_t n_shrinks = 0;         // times that memory was given back to others, or taken again
+  uint32_t n_grows = 0;
   uint64_t sweeps = 0;
   double wait_s = 0;              // time acquire() spent waiting for the disk
   double read_busy_s = 0;         // time in which at least one read was in flight
@@ -48,7 +63,10 @@ struct StreamStats {
   double ring_wait_s = 0;         // the same, for room in the device's ring
   double measured_disk_rate = 0;  // bytes a second, measured at the start; 0: not measured
   double measured_link_rate = 0;
-  std::string source;  // "io_uring O_DIRECT", "pread O_DIRECT", "pread buffered", "resident"
+  // "io_uring O_DIRECT", "pread O_DIRECT", "pread buffered", "mmap", "registered page cache",
+  // "resident"
+  std::string source;
+  std::string source_reason;  // why not a better one, for people; may be empty
 };
 
 // Memory that all slices take when packed, each on its own cache lines.
@@ -79,9 +97,9 @@ class WeightStream {
     uint32_t slice_;
   };
 
-  // Fills the resident part and measures the disk before it returns. `model`, `plan` and `device`
-  // must outlive it. Throws Error(device) for a ring that is too small, Error(model) or
-  // Error(storage) from reading. Tests pass a reader of their own.
+  // Measures the disk before it returns, and begins to read. `model`, `plan` and `device` must
+  // outlive it. Throws Error(device) for a ring that is too small or a source that does not work,
+  // Error(model) or Error(storage) from reading. Tests pass a reader of their own.
   static std::unique_ptr<WeightStream> open(
       const GgufModel& model,
       const WeightPlan& plan,
@@ -94,9 +112,12 @@ class WeightStream {
   Lease acquire(uint32_t slice);
   // Called by the thread that acquires.
   virtual StreamStats stats() const = 0;
+  // Throws Error(model) when a file that is still read is not what it was at the start.
+  virtual void check_files() const = 0;
 
  protected:
   explicit WeightStream(const WeightPlan& plan) : plan_(plan) {}
+  virtual void begin_sweep(uint64_t sweep) = 0;
   // Makes the matrices of the slice whose turn it is readable.
   virtual void fetch(uint32_t slice) = 0;
   virtual const std::vector<MatrixView>& matrices(uint32_t slice) const = 0;

@@ -127,12 +127,12 @@ class Llama final : public Model {
     };
     x_ = floats(limits.max_rows, config_.dim);
     normed_ = floats(limits.max_rows, config_.dim);
-    q_ = floats(limits.max_rows, q_dim_);
     k_ = floats(limits.max_rows, kv_dim_);
     v_ = floats(limits.max_rows, kv_dim_);
-    attended_ = floats(limits.max_rows, q_dim_);
-    gate_ = floats(limits.max_rows, config_.ff_dim);
-    up_ = floats(limits.max_rows, config_.ff_dim);
+    gate_ = floats(limits.max_rows, std::max(config_.ff_dim, q_dim_));
+    up_ = floats(limits.max_rows, std::max(config_.ff_dim, q_dim_));
+    q_ = up_->floats();
+    attended_ = gate_->floats();
     last_ = floats(limits.max_logit_rows, config_.dim);
     logits_ = floats(limits.max_logit_rows, config_.n_vocab);
     device_.reserve(limits.max_rows, Model::widest_input(config_));
@@ -176,15 +176,15 @@ class Llama final : public Model {
     set_normed_input(x_->floats(), *layer.attention_norm, rows, normed_->floats());
     apply(
         stream, layer.groups.qkv,
-        {{.out = q_->floats(), .stride = q_dim_, .bias = floats_or_null(layer.q_bias)},
+        {{.out = q_, .stride = q_dim_, .bias = floats_or_null(layer.q_bias)},
          {.out = k_->floats(), .stride = kv_dim_, .bias = floats_or_null(layer.k_bias)},
          {.out = v_->floats(), .stride = kv_dim_, .bias = floats_or_null(layer.v_bias)}});
     device_.rope_and_store(
-        rope_shape(config_.n_heads), rope_shape(config_.n_kv_heads), kv, q_->floats(), k_->floats(),
+        rope_shape(config_.n_heads), rope_shape(config_.n_kv_heads), kv, q_, k_->floats(),
         v_->floats());
     float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
-    device_.attention(kv, q_->floats(), config_.n_heads, scale, attended_->floats());
-    device_.set_input(attended_->floats(), rows, q_dim_);
+    device_.attention(kv, q_, config_.n_heads, scale, attended_);
+    device_.set_input(attended_, rows, q_dim_);
     apply(
         stream, layer.groups.attention_out,
         {{.out = x_->floats(),
@@ -235,16 +235,17 @@ class Llama final : public Model {
   WeightGroup head_;
 
   // State of one forward pass; R = max_rows, L = max_logit_rows.
-  std::unique_ptr<DeviceMemory> x_;         // (R, dim) the residual stream
-  std::unique_ptr<DeviceMemory> normed_;    // (R, dim)
-  std::unique_ptr<DeviceMemory> q_;         // (R, n_heads, head_dim)
-  std::unique_ptr<DeviceMemory> k_;         // (R, n_kv_heads, head_dim)
-  std::unique_ptr<DeviceMemory> v_;         // (R, n_kv_heads, head_dim)
-  std::unique_ptr<DeviceMemory> attended_;  // (R, n_heads, head_dim)
-  std::unique_ptr<DeviceMemory> gate_;      // (R, ff_dim)
-  std::unique_ptr<DeviceMemory> up_;        // (R, ff_dim)
-  std::unique_ptr<DeviceMemory> last_;      // (L, dim)
-  std::unique_ptr<DeviceMemory> logits_;    // (L, n_vocab)
+  std::unique_ptr<DeviceMemory> x_;       // (R, dim) the residual stream
+  std::unique_ptr<DeviceMemory> normed_;  // (R, dim)
+  std::unique_ptr<DeviceMemory> k_;       // (R, n_kv_heads, head_dim)
+  std::unique_ptr<DeviceMemory> v_;       // (R, n_kv_heads, head_dim)
+  std::unique_ptr<DeviceMemory> gate_;    // (R, ff_dim), and room for attended_
+  std::unique_ptr<DeviceMemory> up_;      // (R, ff_dim), and room for q_
+  // Attention and feed-forward are never at work together: these lie in up_ and in gate_.
+  float* q_ = nullptr;                    // (R, n_heads, head_dim)
+  float* attended_ = nullptr;             // (R, n_heads, head_dim)
+  std::unique_ptr<DeviceMemory> last_;    // (L, dim)
+  std::unique_ptr<DeviceMemory> logits_;  // (L, n_vocab)
   std::vector<LinearPart> parts_;
 };
 

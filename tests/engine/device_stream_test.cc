@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "base/error.h"
 #include "engine/device_ring.h"
 #include "support/async_device.h"
@@ -78,7 +80,8 @@ TEST_F(DeviceWeightStream, what_stays_in_the_host_is_read_once) {
   AsyncDevice device;
   const auto stream = open(device, options(0, 64 << 20));
   sweep(device, *stream, 3);
-  EXPECT_EQ(stream->stats().streamed_bytes, model_.plan().streamable_bytes);
+  EXPECT_EQ(stream->stats().filled_bytes, model_.plan().streamable_bytes);
+  EXPECT_EQ(stream->stats().streamed_bytes, 0U);
   EXPECT_GE(stream->stats().copied_bytes, 3 * model_.plan().streamable_bytes);
 }
 
@@ -136,6 +139,135 @@ TEST_F(DeviceWeightStream, a_lost_device_ends_with_its_error_and_not_with_the_pr
     EXPECT_ERROR(ErrorKind::device, stream->acquire(acquired + 1), "lost");
     stream.reset();
   }
+}
+
+// Two devices' worth of disk and link: what a sweep takes is never below either.
+TEST_F(DeviceWeightStream, both_throttles_hold_at_once) {
+  const auto bytes = static_cast<double>(model_.plan().streamable_bytes);
+  for (const double link_share : {0.5, 2.0}) {
+    AsyncDevice device;
+    StreamOptions throttled = options(0, least_host_bytes());
+    throttled.disk_rate = 3e7;
+    throttled.link_rate = link_share * throttled.disk_rate;
+    const auto stream = open(device, throttled);
+    sweep(device, *stream, 1);
+    const auto begin = std::chrono::steady_clock::now();
+    sweep(device, *stream, 2);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    // What the rings held already came for free.
+    const double ahead =
+        static_cast<double>(least_host_bytes() + min_device_ring_bytes(model_.plan()) + 1000);
+    const double rate = std::min(throttled.link_rate, throttled.disk_rate);
+    EXPECT_GT(seconds, 0.9 * (2 * bytes - ahead) / rate) << link_share;
+    EXPECT_EQ(device.mismatches(), 0U);
+  }
+}
+
+TEST_F(DeviceWeightStream, memory_that_others_take_is_left_to_them_and_taken_back) {
+  constexpr uint64_t kFree = uint64_t{1} << 30;
+  AsyncDevice device;
+  device.set_free_bytes(kFree);
+  const uint64_t all = packed_bytes(model_.plan(), device);
+  StreamOptions pieces = options(all * 3 / 4, 64 << 20);
+  pieces.resident_piece_bytes = all / 8;
+  pieces.look_at_memory_every = std::chrono::milliseconds(0);
+  const auto stream = open(device, pieces);
+  sweep(device, *stream, 2);
+  const uint64_t resident_bytes = stream->stats().resident_bytes;
+  const uint64_t held_bytes = device.allocated_bytes();
+  EXPECT_EQ(stream->stats().n_shrinks, 0U);
+
+  device.set_free_bytes(0);  // more is wanted than the weights are: all of them go
+  sweep(device, *stream, 1);
+  EXPECT_EQ(stream->stats().resident_bytes, resident_bytes) << "this sweep still reads them";
+  device.set_free_bytes(kFree / 4);  // below what was left at the start, and above its half
+  sweep(device, *stream, 3);
+  EXPECT_EQ(stream->stats().resident_bytes, 0U);
+  EXPECT_LE(device.allocated_bytes(), held_bytes - resident_bytes);
+  EXPECT_EQ(stream->stats().n_shrinks, 1U);
+
+  device.set_free_bytes(kFree);
+  sweep(device, *stream, 10);
+  EXPECT_EQ(stream->stats().resident_bytes, resident_bytes);
+  EXPECT_EQ(device.allocated_bytes(), held_bytes);
+  const uint64_t copied_bytes = stream->stats().copied_bytes;
+  sweep(device, *stream, 1);
+  EXPECT_LT(stream->stats().copied_bytes - copied_bytes, model_.plan().streamable_bytes);
+  EXPECT_EQ(device.mismatches(), 0U);
+}
+
+TEST_F(DeviceWeightStream, a_model_that_was_all_resident_streams_when_others_need_the_memory) {
+  AsyncDevice device;
+  device.set_free_bytes(uint64_t{1} << 30);
+  const uint64_t all = packed_bytes(model_.plan(), device);
+  StreamOptions pieces = options(all, 64 << 20);
+  pieces.resident_piece_bytes = all / 5;
+  pieces.look_at_memory_every = std::chrono::milliseconds(0);
+  const auto stream = open(device, pieces);
+  sweep(device, *stream, 2);
+  EXPECT_EQ(stream->stats().copied_bytes, 0U);
+  EXPECT_EQ(stream->stats().resident_bytes, all);
+  device.set_free_bytes(0);
+  sweep(device, *stream, 1);
+  device.set_free_bytes(uint64_t{1} << 28);
+  sweep(device, *stream, 3);
+  EXPECT_LT(stream->stats().resident_bytes, all);
+  EXPECT_GT(stream->stats().copied_bytes, 0U);
+  EXPECT_EQ(device.mismatches(), 0U);
+}
+
+// What is to stay is read, and copied, with the sweep that needs it first.
+TEST_F(DeviceWeightStream, tiers_fill_while_the_first_sweep_runs) {
+  AsyncDevice device;
+  const uint64_t all = packed_bytes(model_.plan(), device);
+  const auto stream = open(device, options(all / 2, 64 << 20));
+  // More are to be resident than the rings hold.
+  EXPECT_LT(stream->stats().filled_bytes, model_.plan().streamable_bytes);
+  sweep(device, *stream, 1);
+  EXPECT_EQ(stream->stats().filled_bytes, model_.plan().streamable_bytes);
+  sweep(device, *stream, 2);
+  EXPECT_EQ(stream->stats().filled_bytes, model_.plan().streamable_bytes);
+  EXPECT_EQ(device.mismatches(), 0U);
+}
+
+TEST_F(DeviceWeightStream, page_locked_memory_that_is_refused_leaves_a_smaller_tier) {
+  const StreamModel model(folder_.path("long.gguf"), {.n_layers = 12, .max_slice_bytes = 9000});
+  for (const char* source : {"auto", "pinned"}) {
+    AsyncDevice device;
+    const auto stream = [&] {
+      StreamOptions pinned = options(0, 64 << 20);
+      pinned.source = source;
+      device.set_host_bytes_left(1 << 20);  // probe and ring take a part of it
+      return WeightStream::open(model.model(), model.plan(), device, pinned, scripted({}));
+    };
+    const auto n_slices = static_cast<uint32_t>(model.plan().slices.size());
+    const auto sweep_all = [&](WeightStream& opened) {
+      for (uint32_t i = 0; i < 3 * n_slices; ++i) {
+        const WeightStream::Lease lease = opened.acquire(i % n_slices);
+        const std::vector<WeightExtent>& extents = model.plan().slices[i % n_slices].extents;
+        for (size_t e = 0; e < extents.size(); ++e)
+          device.check(lease.matrices()[e], model.data(extents[e]));
+      }
+      device.synchronize();
+    };
+    const auto opened = stream();
+    if (std::string_view(source) == "pinned") {
+      EXPECT_ERROR(ErrorKind::device, sweep_all(*opened), "--source pinned");
+      continue;
+    }
+    sweep_all(*opened);
+    EXPECT_EQ(device.mismatches(), 0U);
+    EXPECT_EQ(opened->stats().host_bytes, 0U);
+    EXPECT_GT(opened->stats().streamed_bytes, 0U);
+  }
+}
+
+TEST_F(DeviceWeightStream, a_pinned_tier_that_cannot_hold_all_is_refused_when_forced) {
+  AsyncDevice device;
+  StreamOptions pinned = options(0, least_host_bytes() + 20'000);
+  pinned.source = "pinned";
+  EXPECT_ERROR(ErrorKind::device, open(device, pinned), "--source pinned");
 }
 
 }  // namespace

@@ -57,7 +57,9 @@ std::unique_ptr<FileReader> try_open(const FileReaderOptions& options) {
   try {
     return open_file_reader(options);
   } catch (const Error& error) {
-    if (options.source == "uring" && error.kind() == ErrorKind::device) return nullptr;
+    if ((options.source == "uring" || options.source == "direct") &&
+        error.kind() == ErrorKind::device)
+      return nullptr;
     throw;
   }
 }
@@ -162,7 +164,10 @@ TEST_P(FileReaderOfSource, can_be_destroyed_with_reads_in_flight) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sources, FileReaderOfSource, testing::Values("auto", "uring", "pread"));
+INSTANTIATE_TEST_SUITE_P(
+    Sources,
+    FileReaderOfSource,
+    testing::Values("auto", "direct", "uring", "pread", "mmap"));
 
 class FileReaderTest : public testing::Test {
  protected:
@@ -197,12 +202,43 @@ TEST_F(FileReaderTest, a_file_system_without_o_direct_is_read_buffered_and_said_
         },
         testing::ExitedWithCode(0), "model: the file system refuses O_DIRECT.*buffered pread");
   }
+  for (const char* source : {"uring", "direct"}) {
+    EXPECT_EXIT(
+        {
+          forbid_direct_reads();
+          exit_as(path_, source, "");
+        },
+        testing::ExitedWithCode(static_cast<int>(ErrorKind::device)), "refuses O_DIRECT");
+  }
+}
+
+TEST_F(FileReaderTest, a_mapping_that_may_not_be_copied_from_is_refused_at_once) {
+  write_file(path_, 10'000, 1);
   EXPECT_EXIT(
       {
-        forbid_direct_reads();
-        exit_as(path_, "uring", "");
+        forbid(__NR_process_vm_readv, EPERM, 0);
+        exit_as(path_, "mmap", "");
       },
-      testing::ExitedWithCode(static_cast<int>(ErrorKind::device)), "refuses O_DIRECT");
+      testing::ExitedWithCode(static_cast<int>(ErrorKind::device)),
+      "--source mmap: process_vm_readv: Operation not permitted");
+}
+
+// A touch of the mapping would be a SIGBUS.
+TEST_F(FileReaderTest, a_mapped_file_that_has_shrunk_ends_where_it_ends) {
+  const std::string content = write_file(path_, 100'000, 1);
+  const std::unique_ptr<FileReader> reader = open_file_reader(options_for(path_, "mmap"));
+  std::filesystem::resize_file(path_, 20'000);
+  const Block into = aligned_block(content.size());
+  std::vector<FileReadEnd> ended;
+  reader->submit({0, 8192, 40'000, into.get(), 1});
+  reader->wait(ended);
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].result, 20'000 - 8192);
+  EXPECT_EQ(std::memcmp(into.get(), content.data() + 8192, 20'000 - 8192), 0);
+  ended.clear();
+  reader->submit({0, 65536, 4096, into.get(), 2});
+  reader->wait(ended);
+  EXPECT_EQ(ended[0].result, 0);
 }
 
 // Child of the test below: how many of the file's pages the page cache holds after it was read.
@@ -235,11 +271,12 @@ TEST_F(FileReaderTest, buffered_reads_leave_nothing_in_the_page_cache) {
 TEST_F(FileReaderTest, an_unknown_source_is_refused) {
   write_file(path_, 4096, 1);
   try {
-    open_file_reader(options_for(path_, "mmap"));
+    open_file_reader(options_for(path_, "floppy"));
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_STREQ(error.what(), "source: expected auto, uring or pread, found \"mmap\"");
+    EXPECT_STREQ(
+        error.what(), "source: expected auto, direct, uring, pread or mmap, found \"floppy\"");
   }
 }
 

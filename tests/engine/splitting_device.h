@@ -3,17 +3,16 @@
 #pragma once
 
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/device.h"
+#include "support/forwarding_device.h"
 
 namespace nightsweep {
 
-class SplittingDevice final : public Device {
+class SplittingDevice final : public ForwardingDevice {
  public:
-  explicit SplittingDevice(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+  using ForwardingDevice::ForwardingDevice;
 
   void linear(std::span<const LinearPart> parts) override {
     for (const LinearPart& part : parts) {
@@ -44,51 +43,6 @@ class SplittingDevice final : public Device {
 
   std::string description() const override { return "splits sums by batch size"; }
   std::string kernel_version() const override { return "splitting"; }
-  std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) override {
-    return device_->allocate(size_bytes);
-  }
-  bool shares_host_memory() const override { return device_->shares_host_memory(); }
-  void upload(const void* from, size_t size_bytes, std::byte* to) override {
-    device_->upload(from, size_bytes, to);
-  }
-  const float* read_back(const float* from, size_t count) override {
-    return device_->read_back(from, count);
-  }
-  size_t kv_page_bytes(const KvShape& shape) const override {
-    return device_->kv_page_bytes(shape);
-  }
-  void reserve(uint32_t max_rows, uint32_t max_cols) override {
-    device_->reserve(max_rows, max_cols);
-  }
-  void embed(const MatrixView& table, std::span<const uint32_t> ids, float* out) override {
-    device_->embed(table, ids, out);
-  }
-  void rms_norm(
-      const float* x,
-      const float* weight,
-      float epsilon,
-      uint32_t rows,
-      uint32_t dim,
-      float* out) override {
-    device_->rms_norm(x, weight, epsilon, rows, dim, out);
-  }
-  void begin_step(const StepRows& rows) override { device_->begin_step(rows); }
-  void rope(const RopeShape& shape, float* x) override { device_->rope(shape, x); }
-  void store_kv(const KvLayer& layer, const float* k, const float* v) override {
-    device_->store_kv(layer, k, v);
-  }
-  void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
-      override {
-    device_->attention(layer, q, n_heads, scale, out);
-  }
-  void swiglu(const float* gate, const float* up, size_t count, float* out) override {
-    device_->swiglu(gate, up, count, out);
-  }
-  void gather_rows(const float* x, std::span<const uint32_t> rows, uint32_t dim, float* out)
-      override {
-    device_->gather_rows(x, rows, dim, out);
-  }
-  void synchronize() override { device_->synchronize(); }
 
  private:
   float dot(const float* x, const std::vector<float>& w) const {
@@ -102,7 +56,6 @@ class SplittingDevice final : public Device {
     return first + second;
   }
 
-  std::unique_ptr<Device> device_;
   const float* input_ = nullptr;
   uint32_t rows_ = 0;
 };

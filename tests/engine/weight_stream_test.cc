@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "engine/ring_loader.h"
+#include "support/expect_error.h"
 #include "support/fake_device.h"
 #include "support/scripted_reader.h"
 #include "support/stream_model.h"
@@ -94,7 +95,7 @@ TEST_F(WeightStreamTest, leases_show_the_file_for_every_budget_ring_source_and_a
     const uint64_t least = min_ring_bytes(model.plan());
     for (uint64_t resident : {uint64_t{0}, all / 2, all - 1, all}) {
       for (uint64_t ring : {least, least + 12'345, 3 * least, 4 * all}) {
-        for (const char* source : {"auto", "pread"}) {
+        for (const char* source : {"auto", "pread", "mmap"}) {
           SCOPED_TRACE(format(
               "{} files, resident {} of {}, ring {}, {}", shape.n_files, resident, all, ring,
               source));
@@ -341,26 +342,79 @@ TEST_F(WeightStreamTest, an_io_error_comes_out_of_acquire_and_again_each_time) {
   }
 }
 
-TEST_F(WeightStreamTest, an_error_while_loading_comes_out_of_open) {
+TEST_F(WeightStreamTest, an_error_while_slices_arrive_to_stay_comes_out_of_acquire) {
   const StreamModel model(folder_.path("model"), {});
   const WeightExtent& victim = model.plan().slices[9].extents[0];
   const ReaderScript script{
       .has_failure = true, .failure_offset = victim.offset, .failure_result = -EIO};
-  for (uint64_t resident : {uint64_t{0}, packed_bytes(model.plan(), device_)}) {
-    try {
-      open(model, {.resident_bytes = resident, .ring_bytes = 1 << 20}, script);
-      FAIL();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::storage);
-    }
+  {
+    const auto stream =
+        open(model, {.resident_bytes = packed_bytes(model.plan(), device_)}, script);
+    uint32_t n_acquired = 0;
+    const auto acquire_on = [&] {
+      for (; n_acquired < model.plan().slices.size(); ++n_acquired)
+        stream->acquire(n_acquired);
+    };
+    EXPECT_ERROR(ErrorKind::storage, acquire_on(), "errno 5");
+    EXPECT_LE(n_acquired, 9U);
+    EXPECT_ERROR(ErrorKind::storage, acquire_on(), "errno 5");
   }
   EXPECT_EQ(device_.allocated_bytes(), 0U);
+}
+
+// The operators have what was read before the file changed; nobody may believe them.
+TEST_F(WeightStreamTest, a_file_that_changes_within_a_sweep_is_noticed_behind_it) {
+  const std::string path = folder_.path("model");
+  const StreamModel model(path, {});
+  for (const char* source : {"auto", "mmap"}) {
+    const auto stream = WeightStream::open(
+        model.model(), model.plan(), device_,
+        {.ring_bytes = 4 * model.plan().streamable_bytes, .source = source});
+    expect_sweeps(*stream, model, 1);
+    stream->check_files();
+    const auto time = std::filesystem::last_write_time(path);
+    std::filesystem::last_write_time(path, time + std::chrono::seconds(1));
+    EXPECT_ERROR(ErrorKind::model, stream->check_files(), "written to while it is in use");
+    std::filesystem::last_write_time(path, time);
+  }
+}
+
+// Another file under the same name is none of ours: ours is still open, and whole.
+TEST_F(WeightStreamTest, a_file_replaced_while_running_goes_on_with_the_bytes_it_had) {
+  const std::string path = folder_.path("model");
+  const StreamModel model(path, {});
+  for (const char* source : {"auto", "pread", "mmap"}) {
+    const std::string kept = folder_.path("kept");
+    std::filesystem::copy_file(path, kept, std::filesystem::copy_options::overwrite_existing);
+    const auto stream = WeightStream::open(
+        model.model(), model.plan(), device_,
+        {.ring_bytes = min_ring_bytes(model.plan()), .source = source});
+    expect_sweeps(*stream, model, 1);
+    const std::string other = folder_.path("other");
+    std::ofstream(other) << "another model";
+    std::filesystem::rename(other, path);
+    expect_sweeps(*stream, model, 2);
+    stream->check_files();
+    std::filesystem::rename(kept, path);
+  }
+}
+
+TEST_F(WeightStreamTest, sources_of_a_link_are_refused_where_there_is_none) {
+  const StreamModel model(folder_.path("model"), {});
+  for (const char* source : {"pinned", "registered"}) {
+    EXPECT_ERROR(
+        ErrorKind::usage,
+        WeightStream::open(
+            model.model(), model.plan(), device_,
+            {.ring_bytes = min_ring_bytes(model.plan()), .source = source}),
+        std::string("--source ") + source);
+  }
 }
 
 TEST_F(WeightStreamTest, a_file_truncated_while_running_is_named) {
   const std::string path = folder_.path("model");
   const StreamModel model(path, {});
-  for (const char* source : {"auto", "pread"}) {
+  for (const char* source : {"auto", "pread", "mmap"}) {
     const std::string kept = folder_.path("kept");
     std::filesystem::copy_file(path, kept, std::filesystem::copy_options::overwrite_existing);
     const auto time = std::filesystem::last_write_time(path);

@@ -31,6 +31,16 @@ class AsyncDevice final : public FakeDevice {
   AsyncDevice& operator=(const AsyncDevice&) = delete;
 
   bool shares_host_memory() const override { return false; }
+  uint64_t free_bytes() const override { return free_bytes_; }
+  void set_free_bytes(uint64_t free_bytes) { free_bytes_ = free_bytes; }
+
+  std::unique_ptr<DeviceMemory> allocate_host(size_t size_bytes) override {
+    if (size_bytes > host_bytes_left_) fail(ErrorKind::device, "refused by the test");
+    host_bytes_left_ -= size_bytes;
+    return allocate(size_bytes);
+  }
+  // What allocate_host() still gives.
+  void set_host_bytes_left(uint64_t size_bytes) { host_bytes_left_ = size_bytes; }
 
   // From now on every call that can fail does, as on a GPU that the driver has lost; what was
   // queued has ended, and nothing of it touches memory any more.
@@ -168,6 +178,8 @@ class AsyncDevice final : public FakeDevice {
 
   const bool obeys_events_;
   std::atomic<bool> is_lost_ = false;
+  std::atomic<uint64_t> free_bytes_ = 0;
+  std::atomic<uint64_t> host_bytes_left_ = UINT64_MAX;
   std::atomic<uint32_t> mismatches_ = 0;
   Queue operators_{1};
   Queue copies_{2};

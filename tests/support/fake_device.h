@@ -1,6 +1,7 @@
 // A device that has memory and packs, and computes nothing: for what only moves weights.
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -65,8 +66,10 @@ class FakeDevice : public Device {
    public:
     Memory(FakeDevice& device, size_t size_bytes) : device_(device), size_bytes_(size_bytes) {
       data_ = static_cast<std::byte*>(std::aligned_alloc(4096, (size_bytes + 4095) / 4096 * 4096));
-      device_.allocated_bytes_ += size_bytes;
-      device_.peak_bytes_ = std::max(device_.peak_bytes_, device_.allocated_bytes_);
+      const uint64_t now = device_.allocated_bytes_ += size_bytes;
+      uint64_t peak = device_.peak_bytes_;
+      while (peak < now && !device_.peak_bytes_.compare_exchange_weak(peak, now))
+        continue;
     }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
@@ -87,8 +90,9 @@ class FakeDevice : public Device {
     fail(ErrorKind::internal, "the fake device does not compute");
   }
 
-  uint64_t allocated_bytes_ = 0;
-  uint64_t peak_bytes_ = 0;
+  // The host's memory may be asked for by another thread.
+  std::atomic<uint64_t> allocated_bytes_ = 0;
+  std::atomic<uint64_t> peak_bytes_ = 0;
 };
 
 }  // namespace nightsweep

@@ -33,6 +33,7 @@ constexpr KnownKey kKnownKeys[] = {
     {"context", ValueKind::count},
     {"kv", ValueKind::text},
     {"math", ValueKind::text},
+    {"source", ValueKind::text},
     {"link-rate", ValueKind::rate},
     {"disk-rate", ValueKind::rate},
     {"verify-numerics", ValueKind::flag},

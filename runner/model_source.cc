@@ -137,6 +137,14 @@ std::unique_ptr<Device> open_device(const CommonOptions& options) {
   } else {
     if (options.vram_bytes != 0) log_warning("--vram has no effect on device cpu");
     if (options.link_rate != 0) log_warning("--link-rate has no effect on device cpu");
+    if (options.source == "pinned" || options.source == "registered") {
+      fail(
+          ErrorKind::usage,
+          "--source {}: that is memory from which a GPU copies; on device cpu weights are "
+          "resident, "
+          "or come by --source direct or mmap",
+          options.source);
+    }
     device = make_cpu_device(
         {.math = options.math, .n_threads = options.n_threads, .instruction_set = {}});
   }
@@ -177,6 +185,7 @@ EngineOptions engine_options_of(const CommonOptions& options) {
   engine.disk_rate = options.disk_rate;
   engine.verify_numerics = options.verify_numerics;
   engine.link_rate = options.link_rate;
+  engine.source = options.source;
   return engine;
 }
 
@@ -193,33 +202,43 @@ double link_share(const EngineStats& stats) {
 }
 
 double disk_share(const EngineStats& stats) {
-  if (stats.stream.streamed_bytes == 0 || stats.step_s <= 0) return 0;
+  const uint64_t read_bytes = stats.stream.streamed_bytes + stats.stream.filled_bytes;
+  if (read_bytes == 0 || stats.step_s <= 0) return 0;
   if (stats.stream.measured_disk_rate <= 0) return 0;
-  return static_cast<double>(stats.stream.streamed_bytes) / stats.step_s /
-         stats.stream.measured_disk_rate;
+  return static_cast<double>(read_bytes) / stats.step_s / stats.stream.measured_disk_rate;
 }
 
 std::string stream_text(const EngineStats& stats) {
+  const StreamStats& stream = stats.stream;
   std::string text = format(
       "{} of weights, {} resident", size_text(stats.weight_bytes),
-      size_text(stats.stream.resident_bytes));
-  if (stats.stream.copied_bytes > 0 && stats.step_s > 0) {
-    text += format(
-        ", {} kept in RAM, {} over the link at {}, {:.0f}% of its {}",
-        size_text(stats.stream.host_bytes), size_text(stats.stream.copied_bytes),
-        rate_text(static_cast<double>(stats.stream.copied_bytes) / stats.step_s),
-        100 * link_share(stats), rate_text(stats.stream.measured_link_rate));
+      size_text(stream.resident_bytes));
+  if (stream.host_bytes > 0) text += format(", {} kept in RAM", size_text(stream.host_bytes));
+  if (stream.registered_bytes > 0) {
+    text += format(", {} locked in the page cache", size_text(stream.registered_bytes));
   }
-  if (stats.stream.streamed_bytes == 0) return text + ", nothing streamed";
-  double rate =
-      stats.step_s > 0 ? static_cast<double>(stats.stream.streamed_bytes) / stats.step_s : 0;
+  if (stream.copied_bytes > 0 && stats.step_s > 0) {
+    text += format(
+        ", {} over the link at {}, {:.0f}% of its {}", size_text(stream.copied_bytes),
+        rate_text(static_cast<double>(stream.copied_bytes) / stats.step_s), 100 * link_share(stats),
+        rate_text(stream.measured_link_rate));
+  }
+  if (stream.n_shrinks > 0) {
+    text += format(
+        ", {} times memory of the GPU left to others, {} pieces taken back", stream.n_shrinks,
+        stream.n_grows);
+  }
+  if (!stream.source_reason.empty()) text += format(" ({})", stream.source_reason);
+  const uint64_t read_bytes = stream.streamed_bytes + stream.filled_bytes;
+  if (read_bytes == 0) return text + ", nothing streamed from the disk";
+  const double rate = stats.step_s > 0 ? static_cast<double>(read_bytes) / stats.step_s : 0;
   text += format(
-      ", {} streamed ({}) at {}", size_text(stats.stream.streamed_bytes), stats.stream.source,
-      rate_text(rate));
-  if (stats.stream.measured_disk_rate > 0) {
+      ", {} streamed ({}), {} of it to stay, at {}", size_text(read_bytes), stream.source,
+      size_text(stream.filled_bytes), rate_text(rate));
+  if (stream.measured_disk_rate > 0) {
     text += format(
         ", {:.0f}% of the disk's {}", 100 * disk_share(stats),
-        rate_text(stats.stream.measured_disk_rate));
+        rate_text(stream.measured_disk_rate));
   }
   return text;
 }

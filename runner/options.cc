@@ -239,6 +239,9 @@ std::vector<OptionSpec> engine_options() {
       {.name = "verify-numerics",
        .value = "",
        .help = "look for NaN after every layer; such a line ends in an error that names it"},
+      {.name = "source",
+       .value = "NAME",
+       .help = "of weights that stream: auto, pinned, registered, direct or mmap (default auto)"},
       {.name = "link-rate", .value = "RATE", .help = "throttle the link to the GPU: 6.5GB/s"},
       {.name = "disk-rate", .value = "RATE", .help = "throttle the disk: 500MB/s"},
   };
@@ -299,6 +302,9 @@ CommonOptions read_common_options(const Arguments& arguments) {
   options.kv_type = kKvTypes[settings.choice("kv", {"f32", "f16", "q8_0"}, 1)];
   constexpr MathMode kModes[] = {MathMode::exact, MathMode::fast};
   options.math = kModes[settings.choice("math", {"exact", "fast"}, 1)];
+  constexpr const char* kSources[] = {"auto", "pinned", "registered", "direct", "mmap"};
+  options.source =
+      kSources[settings.choice("source", {std::begin(kSources), std::end(kSources)}, 0)];
   options.link_rate = settings.rate("link-rate");
   options.disk_rate = settings.rate("disk-rate");
   options.verify_numerics = settings.flag("verify-numerics");

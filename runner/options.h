@@ -68,6 +68,7 @@ struct CommonOptions {
   uint32_t context_tokens = 0;  // 0: the model's own
   KvType kv_type = KvType::f16;
   MathMode math = MathMode::fast;
+  std::string source = "auto";  // as in StreamOptions
   double link_rate = 0;
   double disk_rate = 0;
   bool verify_numerics = false;

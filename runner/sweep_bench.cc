@@ -118,6 +118,7 @@ SweepCase measure(Engine& engine, const CaseLoad& load) {
   found.all_in_tps = static_cast<double>(load.n_sequences) * (load.n_generate + 1) / total_s;
   EngineStats stats = engine.stats();
   stats.stream.streamed_bytes -= before.stream.streamed_bytes;
+  stats.stream.filled_bytes -= before.stream.filled_bytes;
   stats.stream.copied_bytes -= before.stream.copied_bytes;
   stats.stream.wait_s -= before.stream.wait_s;
   stats.step_s -= before.step_s;
@@ -127,7 +128,10 @@ SweepCase measure(Engine& engine, const CaseLoad& load) {
   found.copied_bytes = stats.stream.copied_bytes;
   found.link_share = link_share(stats);
   found.link_rate = stats.stream.measured_link_rate;
-  if (stats.step_s > 0) found.wait_share = stats.stream.wait_s / stats.step_s;
+  if (stats.step_s > 0) {
+    found.wait_share = stats.stream.wait_s / stats.step_s;
+    found.idle_share = (stats.device_idle_s - before.device_idle_s) / stats.step_s;
+  }
   return found;
 }
 
@@ -263,6 +267,7 @@ Json case_json(const SweepCase& one) {
   object.set("link_share", one.link_share);
   object.set("link_rate", one.link_rate);
   object.set("wait_share", one.wait_share);
+  object.set("idle_share", one.idle_share);
   return object;
 }
 

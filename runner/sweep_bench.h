@@ -22,6 +22,7 @@ struct SweepCase {
   double link_share = 0;
   double link_rate = 0;
   double wait_share = 0;  // of all sweeps' time: computing stood still for want of weights
+  double idle_share = 0;  // the same between sweeps: a GPU had run out of operators
   // Predicted; what a sweep cannot be faster than: link and disk alone, and `compute` for all.
   double predicted_sweep_s = 0;
   double predicted_prefill_tps = 0;

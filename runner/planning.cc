@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "engine/inspect.h"
 #include "engine/machine_probe.h"
+#include "engine/host_memory.h"
 #include "engine/plan.h"
 #include "engine/synthetic_model.h"
 #include "runner/model_source.h"

@@ -167,12 +167,7 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
            kStreamedSliceBytes * 17 / 16 + limits.max_rows * demand.embedding_row_bytes;
   };
   plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
-  uint32_t rows = kMostRowsOfASweep;
-  const auto price_bytes = [&](uint32_t n_rows) {
-    return scratch_bytes({n_rows, 1}) - scratch_bytes({kRowsOnADevice, 1});
-  };
-  while (rows > kRowsOnADevice && price_bytes(rows) > demand.budget_bytes / kPartForRows)
-    rows /= 2;
+  uint32_t rows = kRowsOnADevice;
   for (;;) {
     plan.limits = limits_for(demand, plan.max_sequences, rows);
     plan.scratch_bytes = scratch_bytes(plan.limits);
@@ -196,6 +191,18 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
           size_text(plan.ring_bytes), size_text(least * demand.kv_page_bytes),
           std::min(demand.context_tokens, kLeastTokens));
     }
+  }
+  // More rows where they are cheap; never at the price of a sequence.
+  for (rows = kMostRowsOfASweep; demand.max_rows == 0 && rows > plan.limits.max_rows; rows /= 2) {
+    const StepLimits wide = limits_for(demand, plan.max_sequences, rows);
+    const uint64_t price_bytes = scratch_bytes(wide) - plan.scratch_bytes;
+    const uint64_t others_bytes = demand.small_tensor_bytes + plan.ring_bytes +
+                                  plan.max_sequences * typical * demand.kv_page_bytes;
+    if (price_bytes > demand.budget_bytes / kPartForRows) continue;
+    if (scratch_bytes(wide) + others_bytes > demand.budget_bytes) continue;
+    plan.limits = wide;
+    plan.scratch_bytes = scratch_bytes(wide);
+    break;
   }
   uint64_t left =
       demand.budget_bytes - plan.scratch_bytes - demand.small_tensor_bytes - plan.ring_bytes;

@@ -51,6 +51,7 @@ class CpuWeightStream final : public WeightStream {
   StreamSchedule schedule_;
   std::vector<std::vector<MatrixView>> leased_;  // by slice of the plan
   double measured_disk_rate_ = 0;
+  RingLoader::Stats read_;  // once there is no loader any more
 
   // Null when there is nothing left to read.
   std::unique_ptr<DeviceMemory> ring_memory_;
@@ -115,6 +116,7 @@ void CpuWeightStream::check_ring(uint64_t ring_bytes) const {
 void CpuWeightStream::begin_sweep(uint64_t sweep) {
   if (loader_ == nullptr) return;
   if (sweep > 0 && resident_.holds_everything()) {
+    read_ = loader_->stats();
     loader_.reset();
     reader_.reset();
     ring_memory_.reset();
@@ -147,12 +149,12 @@ StreamStats CpuWeightStream::stats() const {
   stats.resident_bytes = resident_.size_bytes();
   stats.sweeps = sweeps_;
   stats.source = "resident";
-  if (loader_ == nullptr) return stats;
-  const RingLoader::Stats read = loader_->stats();
+  const RingLoader::Stats read = loader_ == nullptr ? read_ : loader_->stats();
   stats.filled_bytes = read.filled_bytes;
   stats.streamed_bytes = read.read_bytes;
   stats.wait_s = read.wait_s;
   stats.read_busy_s = read.read_busy_s;
+  if (loader_ == nullptr) return stats;
   stats.measured_disk_rate = measured_disk_rate_;
   stats.source = reader_->description();
   return stats;

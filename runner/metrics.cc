@@ -82,7 +82,8 @@ std::string metrics_text(const Metrics& metrics) {
       "tier=\"streamed\"");
   text.one(
       "nightsweep_streamed_bytes_total", "counter", "Bytes read for sweeps of the loaded model.",
-      static_cast<double>(metrics.engine.stream.streamed_bytes));
+      static_cast<double>(
+          metrics.engine.stream.streamed_bytes + metrics.engine.stream.filled_bytes));
   text.one(
       "nightsweep_limit_share", "gauge", "Stream over the disk's measured rate; 0: none.",
       metrics.disk_share);

@@ -230,7 +230,9 @@ std::string stream_text(const EngineStats& stats) {
   }
   if (!stream.source_reason.empty()) text += format(" ({})", stream.source_reason);
   const uint64_t read_bytes = stream.streamed_bytes + stream.filled_bytes;
-  if (read_bytes == 0) return text + ", nothing streamed from the disk";
+  if (stream.streamed_bytes == 0) {
+    return text + format(", {} read from the disk, once", size_text(stream.filled_bytes));
+  }
   const double rate = stats.step_s > 0 ? static_cast<double>(read_bytes) / stats.step_s : 0;
   text += format(
       ", {} streamed ({}), {} of it to stay, at {}", size_text(read_bytes), stream.source,

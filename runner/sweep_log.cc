@@ -40,7 +40,7 @@ SweepRecord record_between(const EngineStats& before, const EngineStats& after) 
   const StreamStats& to = after.stream;
   record.resident_bytes = to.resident_bytes * record.n_sweeps;
   record.link_bytes = to.copied_bytes - from.copied_bytes;
-  record.disk_bytes = to.streamed_bytes - from.streamed_bytes;
+  record.disk_bytes = to.streamed_bytes + to.filled_bytes - from.streamed_bytes - from.filled_bytes;
   record.wait_s = to.wait_s - from.wait_s;
   record.link_wait_s = to.copy_wait_s - from.copy_wait_s;
   record.ring_wait_s = to.ring_wait_s - from.ring_wait_s;

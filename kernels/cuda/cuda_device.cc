@@ -211,7 +211,8 @@ class CudaDevice final : public Device {
   void pick(float* logits, uint32_t n_vocab, std::span<const PickRow> rows, std::span<Pick> picks)
       override {
     picker_.pick(logits, n_vocab, rows, picks);
-    if (!rows.empty()) fresh_.clear();  // it has waited
+    if (rows.empty()) return;
+    fresh_.clear();  // it has waited
     note_idle();
   }
 
@@ -261,11 +262,12 @@ class CudaDevice final : public Device {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void wait_for_stream(const char* for_what) {
     stream_.wait(for_what);
     fresh_.clear();
-  using Clock = std::chrono::steady_clock;
-
+  }
   void note_idle() {
     if (!idle_since_) idle_since_ = Clock::now();
   }

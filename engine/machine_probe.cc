@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "engine/host_mapping.h"
 #include "engine/read_queue.h"
 #include "engine/synthetic_model.h"
 
@@ -259,29 +260,56 @@ double read_rate(FileReader& reader, uint64_t file_bytes, uint32_t turn) {
   return static_cast<double>(n_bytes) / seconds_since(begin);
 }
 
+constexpr double kLinkTime = 0.1;  // seconds
+
+// Bytes a second from the host's memory, which the device knows, as many as `to` holds.
+double copy_rate(Device& device, const std::byte* from, DeviceMemory& to) {
+  constexpr uint64_t kPieceBytes = 8 * kMiB;  // as a sweep copies
+  const uint64_t size_bytes = to.size_bytes();
+  const auto event = device.make_event();
+  const double taken_s = time_of(device, kLinkTime, [&] {
+    for (uint64_t at = 0; at < size_bytes; at += kPieceBytes)
+      device.queue_copy(from + at, std::min(kPieceBytes, size_bytes - at), to.data() + at);
+    device.record(*event, WorkQueue::copies);
+    device.wait(*event);
+  });
+  return static_cast<double>(size_bytes) / taken_s;
+}
+
 }  // namespace
 
 LinkProbe probe_link(Device& device) {
   constexpr uint64_t kBytes = 64 * kMiB;
-  constexpr uint64_t kPieceBytes = 8 * kMiB;  // as a sweep copies
-  constexpr double kTime = 0.1;
   LinkProbe found;
   const Clock::time_point before = Clock::now();
   const auto host = device.allocate_host(4 * kBytes);
   found.pinning_s_per_gib = seconds_since(before) * 1024 * kMiB / (4 * kBytes);
   const auto memory = device.allocate(kBytes);
-  const auto event = device.make_event();
-  const auto copy = [&] {
-    for (uint64_t at = 0; at < kBytes; at += kPieceBytes)
-      device.queue_copy(host->data() + at, kPieceBytes, memory->data() + at);
-    device.record(*event, WorkQueue::copies);
-    device.wait(*event);
-  };
-  found.to_device = kBytes / time_of(device, kTime, copy);
-  found.from_device = kBytes / time_of(device, kTime, [&] {
+  found.to_device = copy_rate(device, host->data(), *memory);
+  found.from_device = kBytes / time_of(device, kLinkTime, [&] {
                         (void)device.read_back(memory->floats(), kBytes / sizeof(float));
                       });
   return found;
+}
+
+void probe_registered(Device& device, const std::string& path, LinkProbe& found) {
+  const uint64_t file_bytes = file_size_of(path);
+  const uint64_t size_bytes = std::min(file_bytes, 256 * kMiB);
+  const FileSet files = FileSet::open({path}, {file_bytes}, 0);
+  const std::vector<FileSpan> spans = {{.begin = 0, .end = size_bytes}};
+  try {
+    // The first brings the file into the page cache.
+    std::make_unique<HostMapping>(files, spans, device).reset();
+    const Clock::time_point begin = Clock::now();
+    const HostMapping mapping(files, spans, device);
+    found.registering_s_per_gib =
+        seconds_since(begin) * 1024 * kMiB / static_cast<double>(size_bytes);
+    const auto memory = device.allocate(size_bytes);
+    found.registered = copy_rate(device, mapping.at(0, 0), *memory);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::device) throw;
+    found.why_not_registered = error.what();
+  }
 }
 
 double DiskProbe::best() const {

@@ -16,9 +16,15 @@ struct LinkProbe {
   double to_device = 0;    // bytes a second, from page-locked memory
   double from_device = 0;  // of values that are read back
   double pinning_s_per_gib = 0;
+  double registered = 0;  // to_device from the page cache, locked in place; 0: refused
+  double registering_s_per_gib = 0;
+  std::string why_not_registered;
 };
 // REQUIRES: the device has memory of its own.
 LinkProbe probe_link(Device& device);
+// The same from a mapping of a file, up to 256 MiB of it: the registered figures of `found`.
+// Throws Error(model) for the file.
+void probe_registered(Device& device, const std::string& path, LinkProbe& found);
 
 struct DiskProbe {
   struct Depth {

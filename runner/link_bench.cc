@@ -50,12 +50,6 @@ class ProbeFile {
   std::string path_;
 };
 
-DiskProbe measure_disk(const std::string& file) {
-  if (!file.empty()) return probe_disk(file, kDepths);
-  const ProbeFile probe(std::filesystem::current_path().string());
-  return probe_disk(probe.path(), kDepths);
-}
-
 std::string curve_text(
     const char* name,
     const std::map<QuantType, std::vector<LinearRate>>& curves) {
@@ -75,6 +69,11 @@ std::string links_text(const MachineRates& rates, const LinkProbe* link, const D
     text += format(
         "link to the GPU {} (page-locked), back {}; page-locking {:.2f} s a GiB\n",
         rate_text(link->to_device), rate_text(link->from_device), link->pinning_s_per_gib);
+    text += link->registered > 0
+                ? format(
+                      "from the page cache, registered, {}; registering {:.2f} s a GiB\n",
+                      rate_text(link->registered), link->registering_s_per_gib)
+                : format("the page cache cannot be registered: {}\n", link->why_not_registered);
   }
   text += format("disk ({}), reads of 1 MiB in flight:", disk.source);
   for (const DiskProbe::Depth& depth : disk.depths)
@@ -99,6 +98,10 @@ Json links_json(const MachineRates& rates, const LinkProbe* link, const DiskProb
   if (link != nullptr) {
     object.set("link_back_rate", link->from_device);
     object.set("pinning_s_per_gib", link->pinning_s_per_gib);
+    if (link->registered > 0) {
+      object.set("registered_rate", link->registered);
+      object.set("registering_s_per_gib", link->registering_s_per_gib);
+    }
   }
   object.set("disk_source", disk.source);
   Json::Array depths;
@@ -126,15 +129,21 @@ int bench_links(const Arguments& arguments) {
     shape = probe_shape_of(*model.gguf, model.config, options.kv_type);
     file = model.file;
   }
+  std::optional<ProbeFile> probe;
+  if (file.empty()) {
+    probe.emplace(std::filesystem::current_path().string());
+    file = probe->path();
+  }
   auto device = open_device(options);
   MachineRates rates = probe_operators(*device, shape);
   std::optional<LinkProbe> link;
   if (!device->shares_host_memory()) {
     link = probe_link(*device);
+    probe_registered(*device, file, *link);
     rates.link_rate = link->to_device;
   }
   device.reset();
-  const DiskProbe disk = measure_disk(file);
+  const DiskProbe disk = probe_disk(file, kDepths);
   rates.disk_rate = disk.best();
   const LinkProbe* const link_found = link ? &*link : nullptr;
   const Json json = links_json(rates, link_found, disk);

@@ -7,6 +7,7 @@
 #include "engine/engine_fixture.h"
 #include "engine/inspect.h"
 #include "engine/machine_probe.h"
+#include "support/detached_device.h"
 #include "support/expect_error.h"
 
 namespace nightsweep {
@@ -78,6 +79,29 @@ TEST(MachineProbe, finds_a_rate_for_everything_that_a_cpu_does) {
         EXPECT_GT(rate.weights_per_s, 0);
     }
   }
+}
+
+TEST(MachineProbe, copies_from_memory_that_the_device_knows) {
+  const TemporaryFolder folder;
+  write_synthetic_model("llama-tiny:Q4_0", folder.path("model"));
+  const auto state = std::make_shared<LinkState>();
+  DetachedDevice device(make_cpu_device({.n_threads = 1}), state);
+  LinkProbe found = probe_link(device);
+  EXPECT_GT(found.to_device, 0);
+  EXPECT_GT(found.from_device, 0);
+  EXPECT_GT(found.pinning_s_per_gib, 0);
+  EXPECT_EQ(found.registered, 0);
+  probe_registered(device, folder.path("model"), found);
+  EXPECT_GT(found.registered, 0) << found.why_not_registered;
+  EXPECT_GT(found.registering_s_per_gib, 0);
+  EXPECT_EQ(state->n_bad_copies, 0U);
+  EXPECT_EQ(state->registered_bytes, 0U);
+
+  state->can_register = false;
+  LinkProbe refused;
+  probe_registered(device, folder.path("model"), refused);
+  EXPECT_EQ(refused.registered, 0);
+  EXPECT_NE(refused.why_not_registered.find("refused by the test"), std::string::npos);
 }
 
 TEST(MachineProbe, reads_a_file_at_every_depth) {

@@ -1,6 +1,7 @@
 #include "kernels/kernel_bench.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -35,9 +36,9 @@ double seconds_a_call(
   const double trial_s = std::max(run(kTrial) / kTrial, 1e-7);
   const auto n_calls =
       std::clamp<size_t>(static_cast<size_t>(options.least_s / trial_s), 1, size_t{1} << 16);
-  std::vector<double> times;
-  for (int i = 0; i < kRuns; ++i)
-    times.push_back(run(n_calls) / static_cast<double>(n_calls));
+  std::array<double, kRuns> times{};
+  for (double& time : times)
+    time = run(n_calls) / static_cast<double>(n_calls);
   std::ranges::nth_element(times, times.begin() + kRuns / 2);
   return times[kRuns / 2];
 }

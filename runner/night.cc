@@ -102,7 +102,8 @@ std::string night_text(const Night& night, const std::string& began) {
   if (night.binding == "device") {
     text += "the device's arithmetic binds";
   } else {
-    text += format("the {} binds, {:.0f}% busy", night.binding, 100 * night.share);
+    text +=
+        format("the {} binds, at {:.0f}% of its measured rate", night.binding, 100 * night.share);
   }
   if (night.link_bytes > 0) text += format(", {} over the link", size_text(night.link_bytes));
   if (night.disk_bytes > 0) text += format(", {} from the disk", size_text(night.disk_bytes));

@@ -41,7 +41,7 @@ TEST(TheNight, is_the_sum_since_the_last_long_pause) {
   EXPECT_EQ(
       night_text(night, "22:00"),
       "since 22:00: 300 tokens generated in 12 sweeps, 10.0 tokens/s; 600 prompt tokens\n"
-      "the link binds, 95% busy\n");
+      "the link binds, at 95% of its measured rate\n");
 }
 
 TEST(TheNight, counts_joules_over_the_tokens_that_were_measured) {

@@ -60,6 +60,8 @@ std::vector<Advice> find_advice(
   std::vector<Advice> list;
   for (const Variant& variant : variants) {
     const auto forecast = choose_forecast(variant.model, variant.budget, variant.rates);
+    // What has no rate would count as free.
+    if (forecast->lacks_link_rate() || forecast->lacks_disk_rate()) continue;
     Advice advice{
         .change = variant.change,
         .factor = tokens_per_s(*forecast, night) / tokens_today,

@@ -11,9 +11,9 @@
 // slice, written and read by operators alone, in their order; so one lease at a time shows streamed
 // weights. Where everything is resident nothing needs a ring: it is read and packed at once.
 //
-// Memory of the device that others want is given back: when less of it is free than was left at
-// the start, pieces of the resident part stream from the next sweep on, and come back when there is
-// room again.
+// Memory of the device that others want is given back: when less of it is free than half of what
+// was left at the start (of 384 MiB where that was more), pieces of the resident part stream from
+// the next sweep on, and come back when there is room again.
 #pragma once
 
 #include <memory>

@@ -108,7 +108,8 @@ struct EngineStats {
   uint64_t steps = 0;
   uint64_t decode_tokens = 0;
   uint64_t prefill_tokens = 0;
-  uint64_t shared_tokens = 0;  // not prefilled: another sequence had the same beginning
+  uint64_t shared_tokens =
+      0;  // not prefilled: computed before, by another sequence or before an eviction
   uint64_t evictions = 0;
   double step_s = 0;         // total time in steps
   double device_idle_s = 0;  // of it and between steps: the device had no operators (see Device)

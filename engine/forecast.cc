@@ -200,6 +200,8 @@ std::unique_ptr<Forecast> choose_forecast(
       if (error.kind() != ErrorKind::device) throw;
       continue;  // so many do not fit at all
     }
+    // What has no rate would count as free.
+    if (forecast->lacks_disk_rate() && !best->lacks_disk_rate()) continue;
     const double found = tokens_per_s(*forecast);
     if (found * kBetter < most) continue;
     best = std::move(forecast);

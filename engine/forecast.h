@@ -99,7 +99,7 @@ class Forecast {
   // Most rows of prompts that fit a step, of prompts so long.
   SweepCost prefill(uint32_t prompt_tokens) const;
   NightCost night(const NightLoad& load) const;
-  // Rate::link and Rate::disk that a sweep needs and nobody has told.
+  // MachineRates::link_rate and disk_rate that a sweep needs and nobody has told.
   bool lacks_link_rate() const { return placement_.link_bytes > 0 && rates_.link_rate <= 0; }
   bool lacks_disk_rate() const { return placement_.disk_bytes > 0 && rates_.disk_rate <= 0; }
 

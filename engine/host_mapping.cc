@@ -4,8 +4,6 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <system_error>
 

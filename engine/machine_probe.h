@@ -35,7 +35,7 @@ struct DiskProbe {
   std::vector<Depth> depths;
   double best() const;
 };
-// Reads parts of the file that lie evenly over it, about a third of a second a depth. Throws
+// Reads about a third of a second a depth, each from another sixteenth of the file on. Throws
 // Error(model) or Error(storage) as a sweep does.
 DiskProbe probe_disk(
     const std::string& path,

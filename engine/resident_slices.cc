@@ -23,7 +23,8 @@ ResidentSlices::ResidentSlices(
     chosen.push_back(i);
     total_bytes += packed_slice_bytes(plan.slices[i], device);
   }
-  pieces_.resize((total_bytes + piece_bytes - 1) / piece_bytes);
+  // Not more than slices: an empty piece would look like none.
+  pieces_.resize(std::min<uint64_t>(chosen.size(), (total_bytes + piece_bytes - 1) / piece_bytes));
   for (size_t n = 0; n < chosen.size(); ++n) {
     const uint32_t slice = chosen[n];
     Piece& piece = pieces_[n % pieces_.size()];

@@ -56,7 +56,8 @@ class Scheduler {
   // The running set is full, or somebody waits already for pages.
   bool wants_more() const { return waiting_.empty() && running_.size() < limits_.max_sequences; }
   uint64_t n_evictions() const { return n_evictions_; }
-  // Tokens that were not computed, since another sequence had computed the same beginning.
+  // Tokens that were not computed, since another sequence, or this one before it was evicted, had
+  // computed the same beginning.
   uint64_t n_shared_tokens() const { return n_shared_tokens_; }
   // Learns how long answers are, for the likely need of those to come.
   void note_answer_length(uint64_t n_tokens);

@@ -54,10 +54,10 @@ struct StreamStats {
   uint64_t host_bytes = 0;        // kept in page-locked memory of the host
   uint64_t registered_bytes = 0;  // of the page cache, locked in place
   uint64_t copied_bytes = 0;      // from the host's memory into the device's so far
-  uint32_t n_shrinks = 0;         // times that memory was given back to others, or taken again
-  uint32_t n_grows = 0;
+  uint32_t n_shrinks = 0;         // times that memory was given back to others
+  uint32_t n_grows = 0;           // pieces of it that were taken again
   uint64_t sweeps = 0;
-  double wait_s = 0;              // time acquire() spent waiting for the disk
+  double wait_s = 0;  // time acquire() waited: for the disk, or on a GPU until a copy was queued
   double read_busy_s = 0;         // time in which at least one read was in flight
   double copy_wait_s = 0;         // copies into the device waited for data of the host's memory
   double ring_wait_s = 0;         // the same, for room in the device's ring

@@ -34,13 +34,14 @@ uint64_t bytes_an_answer(Connection& connection) {
 
 // The most that an answer may take, over a thousand lines that wait: all tokens that it may have
 // (`max_tokens` and `n` of job_to_text), in as many choices as were asked for. A line without a
-// limit counts as one of 1,024.
+// limit counts as one of 1,024, and none as more than 4,096: a limit beyond is there to be no
+// limit.
 uint64_t most_bytes_an_answer(Connection& connection) {
   constexpr uint64_t kBytesAToken = 6;    // English has 4 to 5; other scripts more
   constexpr uint64_t kFrameBytes = 1024;  // the JSON around the text, and timings
   Query query = connection.query(
       "SELECT coalesce(avg(CASE WHEN json_valid(body)"
-      " THEN coalesce(json_extract(body, '$.max_tokens'), 1024)"
+      " THEN min(coalesce(json_extract(body, '$.max_tokens'), 1024), 4096)"
       "      * coalesce(json_extract(body, '$.n'), 1) ELSE 1024 END), 0)"
       " FROM (SELECT request.body FROM job JOIN request ON request.job = job.id"
       " WHERE job.state = 'waiting' LIMIT 1000)");

@@ -153,7 +153,8 @@ CREATE TABLE worker (
   progress   TEXT               -- JSON
 ) STRICT;
 
--- What the sweeps of some seconds did, for `status` and the view `sweeps`. `prune` takes old rows.
+-- What the sweeps of some seconds did, for `status` and the view `sweeps`. `prune` takes old rows,
+-- and the start of a worker all but the newest 300,000.
 CREATE TABLE sweep (
   id             INTEGER PRIMARY KEY AUTOINCREMENT,
   model          TEXT    NOT NULL,  -- file

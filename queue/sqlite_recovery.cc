@@ -18,6 +18,7 @@ namespace {
 
 // Rows of `worker` that are kept for people to look at.
 constexpr int64_t kMaxWorkerRows = 100;
+constexpr int64_t kMaxSweepRows = 300'000;  // some 35 days without a pause
 constexpr int kMostAloneStrikes = 3;
 
 std::string host_name() {
@@ -159,6 +160,9 @@ void SqliteQueue::register_owner(const WorkerInfo& self) {
     int64_t id = insert.integer(0);
     insert.run();
     connection_.query("DELETE FROM worker WHERE id <= ?").with(id - kMaxWorkerRows).run();
+    connection_.query("DELETE FROM sweep WHERE id <= (SELECT max(id) FROM sweep) - ?")
+        .with(kMaxSweepRows)
+        .run();
     return id;
   });
 }

@@ -77,21 +77,20 @@ std::string sweep_text(const Forecast& forecast, const PlanReport& report, const
   std::string text = format(
       "\nA sweep of {} sequence{} with {:.0f} tokens each:\n", n, n == 1 ? "" : "s",
       report.context);
+  const auto moved = [&](uint64_t n_bytes, double rate, const char* name, const char* nothing) {
+    return n_bytes == 0
+               ? std::string(nothing)
+               : format(
+                     "{} at {}{}", size_text(n_bytes), rate_text(rate), origin_text(rates, name));
+  };
   if (report.is_gpu) {
     text += term_line(
         "link", cost.link_s,
-        placement.link_bytes == 0 ? "nothing crosses it"
-                                  : format(
-                                        "{} at {}{}", size_text(placement.link_bytes),
-                                        rate_text(rates.link_rate), origin_text(rates, "link")),
+        moved(placement.link_bytes, rates.link_rate, "link", "nothing crosses it"),
         bound == Bound::link);
   }
   text += term_line(
-      "disk", cost.disk_s,
-      placement.disk_bytes == 0 ? "nothing is read"
-                                : format(
-                                      "{} at {}{}", size_text(placement.disk_bytes),
-                                      rate_text(rates.disk_rate), origin_text(rates, "disk")),
+      "disk", cost.disk_s, moved(placement.disk_bytes, rates.disk_rate, "disk", "nothing is read"),
       bound == Bound::disk);
   text += term_line(
       "flops", cost.flops_s,

@@ -7,6 +7,7 @@
 #include "engine/inspect.h"
 #include "engine/machine_probe.h"
 #include "engine/plan.h"
+#include "engine/ring_loader.h"
 #include "engine/synthetic_model.h"
 #include "runner/model_source.h"
 
@@ -15,7 +16,6 @@ namespace nightsweep {
 namespace {
 
 constexpr const char* kAssumedGpu = "rtx-3090";
-constexpr uint32_t kReadsInFlightOfASweep = 8;
 
 double find_rate(const Arguments& arguments, const char* name) {
   const auto text = arguments.find(name);
@@ -184,12 +184,14 @@ MachineRates rates_of(
   take(options.disk_rate, rates.disk_rate, "disk", "--disk-rate");
   const double memory_rate = find_rate(arguments, "vram-rate");
   const double flops = find_flops(arguments);
-  if (memory_rate > 0 || flops > 0 || device.sheet) {
-    // Another machine's curves would say otherwise.
+  // Where somebody says what a machine does, curves of another would say otherwise.
+  const bool is_told = memory_rate > 0 || flops > 0 || device.sheet;
+  const auto forget_curves = [&] {
     rates.linear.clear();
     rates.linear_streamed.clear();
     rates.repack_rate = rates.attention_rate = rates.attention_flops = 0;
-  }
+  };
+  if (is_told) forget_curves();
   if (device.sheet) {
     rates.memory_rate = rates.flops = 0;
     rates.device.clear();
@@ -200,6 +202,7 @@ MachineRates rates_of(
   if (rates.memory_rate > 0 && rates.flops > 0) return rates;
   if (device.is_here) {
     measure_operators(options, model, rates);
+    if (is_told) forget_curves();
     take(memory_rate, rates.memory_rate, "memory", "--vram-rate");
     take(flops, rates.flops, "flops", "--flops");
   } else {
@@ -243,7 +246,7 @@ std::unique_ptr<Forecast> forecast_with_rates(
           "on PCIe 3.0: 3.35GB/s, on 4.0: 7GB/s)",
           size_text(forecast->placement().disk_bytes));
     }
-    rates.disk_rate = probe_disk(model_file, {kReadsInFlightOfASweep}).best();
+    rates.disk_rate = probe_disk(model_file, {kReadsInFlight}).best();
     rates.set_origin("disk", "measured here");
     forecast = choose_forecast(model, budget, rates);
   }

@@ -40,7 +40,8 @@ class Observer {
     state.link_share = link_share(stats);
     auto finished = static_cast<double>(counters.answered + counters.failed);
     if (counters.since_start_s > 0) state.jobs_per_s = finished / counters.since_start_s;
-    // The first to finish are the shortest answers: an estimate from them alone would be absurd.
+    // An estimate from the very first to finish would be absurd. The longest lines go first, so
+    // what is left goes faster than this says.
     constexpr double kSoonest = 3;
     if (before_.total > 0 && counters.since_start_s > kSoonest && finished > 0 &&
         finished >= static_cast<double>(counters.jobs_in_flight)) {

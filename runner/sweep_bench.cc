@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "engine/machine_probe.h"
+#include "engine/ring_loader.h"
 #include "engine/synthetic_model.h"
 #include "runner/command.h"
 #include "runner/model_source.h"
@@ -21,8 +22,6 @@
 namespace nightsweep {
 
 namespace {
-
-constexpr uint32_t kReadsInFlightOfASweep = 8;
 
 // Fixed tokens without text, as other engines' benchmarks feed them: nothing depends on what a
 // model likes to say.
@@ -230,7 +229,7 @@ std::unique_ptr<Forecast> forecast_case(
     MachineRates& rates) {
   auto forecast = std::make_unique<Forecast>(model, budget, rates);
   if (forecast->lacks_disk_rate()) {
-    rates.disk_rate = probe_disk(file, {kReadsInFlightOfASweep}).best();
+    rates.disk_rate = probe_disk(file, {kReadsInFlight}).best();
   }
   MachineRates held = rates;
   if (options.link_rate > 0) held.link_rate = std::min(held.link_rate, options.link_rate);

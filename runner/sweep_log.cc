@@ -54,30 +54,38 @@ SweepRecord record_between(const EngineStats& before, const EngineStats& after) 
 SweepLog::SweepLog(Queue& queue, const Engine& engine, std::string model, double row_every_s)
     : queue_(queue), engine_(engine), model_(std::move(model)), row_every_s_(row_every_s) {}
 
+SweepLog::Moment SweepLog::moment(const Totals& totals) const {
+  return {.stats = engine_.stats(), .totals = totals, .time_ms = now_ms(), .clock = Clock::now()};
+}
+
 void SweepLog::before_step(const Totals& totals) {
-  if (begin_) return;
-  begin_ =
-      Begin{.stats = engine_.stats(), .totals = totals, .time_ms = now_ms(), .clock = Clock::now()};
+  if (!begin_) begin_ = moment(totals);
 }
 
 void SweepLog::after_step(const Totals& totals) {
   if (!begin_) return;
   const std::chrono::duration<double> taken = Clock::now() - begin_->clock;
-  if (taken.count() >= row_every_s_) flush(totals);
+  if (taken.count() < row_every_s_) return;
+  // The next row begins here: what is saved between two steps belongs to one of them.
+  const Moment end = moment(totals);
+  write(*std::exchange(begin_, end), end);
 }
 
 void SweepLog::flush(const Totals& totals) {
   if (!begin_) return;
-  const Begin begin = *std::exchange(begin_, std::nullopt);
-  SweepRecord record = record_between(begin.stats, engine_.stats());
+  write(*std::exchange(begin_, std::nullopt), moment(totals));
+}
+
+void SweepLog::write(const Moment& begin, const Moment& end) {
+  SweepRecord record = record_between(begin.stats, end.stats);
   if (record.n_sweeps == 0) return;
   record.model = model_;
   record.begin_ms = begin.time_ms;
-  record.end_ms = now_ms();
-  record.new_tokens = totals.new_tokens - begin.totals.new_tokens;
-  record.queue_s = totals.queue_s - begin.totals.queue_s;
-  if (totals.energy_j >= 0) {
-    record.energy_j = totals.energy_j - std::max(begin.totals.energy_j, 0.0);
+  record.end_ms = end.time_ms;
+  record.new_tokens = end.totals.new_tokens - begin.totals.new_tokens;
+  record.queue_s = end.totals.queue_s - begin.totals.queue_s;
+  if (end.totals.energy_j >= 0) {
+    record.energy_j = end.totals.energy_j - std::max(begin.totals.energy_j, 0.0);
   }
   queue_.add_sweeps(record);
 }

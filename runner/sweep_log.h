@@ -35,18 +35,20 @@ class SweepLog {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Begin {
+  struct Moment {
     EngineStats stats;
     Totals totals;
     int64_t time_ms = 0;
     Clock::time_point clock;
   };
+  Moment moment(const Totals& totals) const;
+  void write(const Moment& begin, const Moment& end);
 
   Queue& queue_;
   const Engine& engine_;
   const std::string model_;
   const double row_every_s_;
-  std::optional<Begin> begin_;  // of the row at hand
+  std::optional<Moment> begin_;  // of the row at hand
 };
 
 // The difference of two counts of one engine, as a record without times and energy.

@@ -51,6 +51,25 @@ inline std::vector<uint32_t> random_tokens(size_t n, uint32_t n_vocab, uint64_t 
   return tokens;
 }
 
+// What must be equal wherever answers are: text, token ids and the bits of log-probabilities.
+inline std::string bits_of(const SequenceResult& result) {
+  std::string bits = result.error + result.text;
+  const auto append = [&](const auto& value) {
+    bits.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  for (uint32_t token : result.tokens)
+    append(token);
+  for (const auto* list : {&result.prompt_logprobs, &result.logprobs}) {
+    for (const AnswerToken& token : *list) {
+      append(token.id);
+      append(token.logprob);
+      for (const TokenLogprob& top : token.top)
+        append(top.logprob);
+    }
+  }
+  return bits;
+}
+
 // Runs until nothing is active; results by handle.
 inline std::vector<SequenceResult> run_all(Engine& engine, std::vector<SequenceRequest> requests) {
   std::vector<SequenceResult> results(requests.size());

@@ -3,7 +3,6 @@
 // bit for bit, so a difference shows before it changes a token.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 
 #include "base/error.h"
@@ -33,19 +32,6 @@ std::vector<SequenceRequest> requests_up_to(uint32_t n) {
   for (uint32_t i = 0; i < n; ++i)
     requests.push_back(request_number(i));
   return requests;
-}
-
-// What must be equal: token ids and the bits of their log-probabilities.
-std::string bits_of(const SequenceResult& result) {
-  std::string bits = result.text;
-  auto append = [&](const void* data, size_t n) { bits.append(static_cast<const char*>(data), n); };
-  for (const AnswerToken& token : result.logprobs) {
-    append(&token.id, sizeof token.id);
-    append(&token.logprob, sizeof token.logprob);
-    for (const TokenLogprob& top : token.top)
-      append(&top.logprob, sizeof top.logprob);
-  }
-  return bits;
 }
 
 enum class On { cpu_exact, cpu_fast, cuda };

@@ -8,22 +8,6 @@
 namespace nightsweep {
 namespace {
 
-std::string bits_of(const SequenceResult& result) {
-  std::string bits = result.error + result.text;
-  const auto append = [&](const auto& value) {
-    bits.append(reinterpret_cast<const char*>(&value), sizeof value);
-  };
-  for (const auto* list : {&result.prompt_logprobs, &result.logprobs}) {
-    for (const AnswerToken& token : *list) {
-      append(token.id);
-      append(token.logprob);
-      for (const TokenLogprob& top : token.top)
-        append(top.logprob);
-    }
-  }
-  return bits;
-}
-
 constexpr size_t kHeadTokens = 150;  // two whole pages and a part
 constexpr uint64_t kWholePages = 2 * kKvPageTokens;
 
@@ -218,10 +202,13 @@ TEST(PrefixesInLittleMemory, evicted_owners_and_sharers_go_on_with_the_same_bits
     brief.max_tokens = 1;
     run_all(*engine, std::vector<SequenceRequest>(120, brief));
     const std::vector<SequenceResult> got = run_all(*engine, requests);
+    size_t n_compared = 0;
     for (size_t i = 0; i < got.size(); ++i) {
       if (got[i].reason == FinishReason::error) continue;  // too long for the budget: said so
       EXPECT_EQ(bits_of(got[i]), bits_of(expected[i])) << i << " at " << budget;
+      ++n_compared;
     }
+    EXPECT_GT(n_compared, 0U) << "at " << budget;
     EXPECT_EQ(engine->stats().kv_pages_free, engine->stats().kv_pages);
     evictions += engine->stats().evictions;
     shared += engine->stats().shared_tokens;

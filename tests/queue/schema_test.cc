@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "jobs/jsonl.h"
 #include "queue/queue_fixture.h"
 
 namespace nightsweep {
@@ -181,7 +182,10 @@ TEST_F(SchemaTest, health_tells_what_is_still_to_be_written) {
   auto writer = queue->new_batch();
   uint64_t first_line = 0;
   NewJob limited = job(1);
-  limited.request = R"({"max_tokens":100,"n":4})";
+  Job request;
+  request.parameters.max_tokens = 100;
+  request.parameters.n = 4;
+  limited.request = job_to_text(request);
   writer->add(limited, &first_line);
   bool existed = false;
   std::string batch = writer->commit({}, &existed);

@@ -243,8 +243,10 @@ TEST_F(Workers, sweeps_are_summed_up_in_the_queue) {
   const std::vector<SweepRecord> records = queue_->sweeps_since(0);
   EXPECT_EQ(records.size(), engine->n_steps);
   uint64_t n_new = 0;
+  double queue_s = 0;
   for (const SweepRecord& record : records) {
     n_new += record.new_tokens;
+    queue_s += record.queue_s;
     EXPECT_EQ(record.new_tokens, record.decode_tokens) << "a fake has no prompts to compute";
     EXPECT_EQ(record.n_sweeps, 1U);
     EXPECT_EQ(record.model, "/models/tiny.gguf");
@@ -253,6 +255,7 @@ TEST_F(Workers, sweeps_are_summed_up_in_the_queue) {
     EXPECT_GE(record.end_ms, record.begin_ms);
   }
   EXPECT_EQ(n_new, 5U + 6 + 7 + 8);
+  EXPECT_GT(queue_s, 0) << "saves lie between the steps";
 }
 
 TEST_F(Workers, energy_is_shared_by_tokens_and_absent_where_it_is_not_measured) {

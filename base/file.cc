@@ -130,6 +130,16 @@ void AtomicFile::commit() {
   if (directory.is_open()) ::fsync(directory.value());
 }
 
+FileIdentity identity_of(int fd, const std::string& path, ErrorKind kind) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail_errno(kind, errno, path);
+  return {
+      .device = status.st_dev,
+      .inode = status.st_ino,
+      .modified_s = status.st_mtim.tv_sec,
+      .modified_ns = status.st_mtim.tv_nsec};
+}
+
 bool is_same_file(const std::string& a, const std::string& b) {
   struct stat first {};
   struct stat second {};

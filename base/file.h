@@ -37,6 +37,16 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+// Which file it is and what it was last: another file of the same name and size has another.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  int64_t modified_s = 0;
+  int64_t modified_ns = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+FileIdentity identity_of(int fd, const std::string& path, ErrorKind kind);
+
 // Throws Error(kind) that names the path.
 FileDescriptor open_for_reading(const std::string& path, ErrorKind kind);
 std::string read_whole_file(const std::string& path, ErrorKind kind);

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "engine/device_ring.h"
 #include "engine/host_tiers.h"
+#include "engine/machine_probe.h"
 #include "engine/resident_slices.h"
 #include "engine/slice_views.h"
 
@@ -18,7 +19,7 @@ namespace {
 // Enough for all reads in flight while a slice is packed.
 constexpr uint64_t kStagingBytes = 32 << 20;
 constexpr uint64_t kLinkProbeBytes = 16 << 20;
-constexpr int kLinkProbes = 4;
+constexpr double kLinkProbeTime = 0.005;  // seconds
 // Of the device's memory: what is left to others is not let fall below half of it.
 constexpr uint64_t kFreeForOthers = 384 << 20;
 
@@ -41,7 +42,8 @@ class DeviceStream final : public WeightStream {
       if (resident_.has_home(slice)) schedule_.set(slice, 1, false);
     }
     if (schedule_.any_passes(1)) {
-      open_rings(options.ring_bytes, 0);
+      make_ring_memory(options.ring_bytes);
+      open_rings(0);
     } else {
       load_resident();
       for (uint32_t slice = 0; slice < plan.slices.size(); ++slice)
@@ -67,6 +69,7 @@ class DeviceStream final : public WeightStream {
     stats.source = "resident";
     stats.n_shrinks = n_shrinks_;
     stats.n_grows = n_grows_;
+    stats.filled_bytes = loaded_bytes_;
     if (ring_ == nullptr) return stats;
     const DeviceRing::Stats copied = ring_->stats();
     stats.copied_bytes = copied.copied_bytes;
@@ -77,7 +80,7 @@ class DeviceStream final : public WeightStream {
     const RingLoader::Stats read = host_->stats();
     stats.host_bytes = host_->kept_bytes();
     stats.registered_bytes = host_->registered_bytes();
-    stats.filled_bytes = read.filled_bytes;
+    stats.filled_bytes += read.filled_bytes;
     stats.streamed_bytes = read.read_bytes;
     stats.read_busy_s = read.read_busy_s;
     stats.measured_disk_rate = host_->measured_disk_rate();
@@ -98,8 +101,12 @@ class DeviceStream final : public WeightStream {
   void fetch(uint32_t slice) override {
     if (resident_.holds(slice)) return;
     const std::vector<std::byte*>& data = ring_->acquire(slice);
-    const bool stays = resident_.has_home(slice);
-    std::byte* packed = stays ? resident_.home_of(slice) : scratch_->data();
+    if (resident_.has_home(slice)) {
+      resident_.fill(slice, data, &Device::repack);
+      ring_->release(slice);
+      return;
+    }
+    std::byte* packed = scratch_->data();
     repacked_.clear();
     const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
     for (size_t e = 0; e < extents.size(); ++e) {
@@ -111,7 +118,6 @@ class DeviceStream final : public WeightStream {
       packed += packed_extent_bytes(extents[e], device_);
     }
     ring_->release(slice);
-    if (stays) resident_.settle(slice);
   }
   const std::vector<MatrixView>& matrices(uint32_t slice) const override {
     return resident_.holds(slice) ? resident_.matrices(slice) : repacked_;
@@ -122,8 +128,7 @@ class DeviceStream final : public WeightStream {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What passes from `first_sweep` on comes through rings.
-  void open_rings(uint64_t ring_bytes, uint64_t first_sweep) {
+  void make_ring_memory(uint64_t ring_bytes) {
     if (ring_bytes < min_device_ring_bytes(plan_)) {
       fail(
           ErrorKind::device,
@@ -133,6 +138,10 @@ class DeviceStream final : public WeightStream {
     }
     scratch_ = device_.allocate(scratch_bytes());
     ring_memory_ = device_.allocate(ring_bytes);
+  }
+
+  // What passes from `first_sweep` on comes through rings.
+  void open_rings(uint64_t first_sweep) {
     measured_link_rate_ = measure_link();
     host_ = std::make_unique<HostTiers>(
         model_, plan_.slices, schedule_, device_,
@@ -159,11 +168,13 @@ class DeviceStream final : public WeightStream {
     auto reader = open_reader_(
         {.paths = model_.paths(),
          .file_bytes = model_.file_bytes(),
+         .identities = model_.file_identities(),
          .source = reader_source(options_.source),
          .depth = kReadsInFlight});
     auto staging = device_.allocate_host(
         align_up(std::max(min_ring_bytes(plan_), kStagingBytes), kDirectAlignment));
-    resident_.load(*reader, std::span(staging->data(), staging->size_bytes()), options_.disk_rate);
+    loaded_bytes_ = resident_.load(
+        *reader, std::span(staging->data(), staging->size_bytes()), options_.disk_rate);
     reader->files().check_unchanged();
   }
 
@@ -208,7 +219,23 @@ class DeviceStream final : public WeightStream {
     device_.synchronize();
     for (; n_leaving_ > 0; --n_leaving_)
       resident_.drop_last_piece();
-    if (ring_ == nullptr) open_rings(min_device_ring_bytes(plan_), sweep);
+    if (ring_ != nullptr) return;
+    // Others may have taken what the pieces gave. As long as no loader runs ahead, more of them can
+    // go at once.
+    for (;;) {
+      try {
+        make_ring_memory(min_device_ring_bytes(plan_));
+        break;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::device || resident_.n_pieces() == 0) throw;
+        log_debug("memory of the device: {}", error.what());
+      }
+      scratch_.reset();
+      for (uint32_t slice : resident_.slices_of(resident_.n_pieces() - 1))
+        schedule_.set(slice, sweep, true);
+      resident_.drop_last_piece();
+    }
+    open_rings(sweep);
   }
 
   // Slices of a piece come in this sweep as they did, and stay.
@@ -226,21 +253,9 @@ class DeviceStream final : public WeightStream {
   // Bytes a second into the ring, with nobody computing.
   double measure_link() {
     const uint64_t size_bytes = std::min<uint64_t>(kLinkProbeBytes, ring_memory_->size_bytes());
-    auto from = device_.allocate_host(size_bytes);
-    auto event = device_.make_event();
-    double seconds = 0;
-    for (int probe = 0; probe < kLinkProbes; ++probe) {
-      const auto begin = std::chrono::steady_clock::now();
-      for (int i = 0; i < 4; ++i)
-        device_.queue_copy(from->data(), size_bytes, ring_memory_->data());
-      device_.record(*event, WorkQueue::copies);
-      device_.wait(*event);
-      // The first also warms up.
-      if (probe > 0) {
-        seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      }
-    }
-    return 4.0 * (kLinkProbes - 1) * static_cast<double>(size_bytes) / seconds;
+    const auto from = device_.allocate_host(size_bytes);
+    return probe_copies(
+        device_, from->data(), std::span(ring_memory_->data(), size_bytes), kLinkProbeTime);
   }
 
   const GgufModel& model_;
@@ -251,6 +266,7 @@ class DeviceStream final : public WeightStream {
   StreamSchedule schedule_;
   std::vector<MatrixView> repacked_;  // the last one acquired that does not stay
   double measured_link_rate_ = 0;
+  uint64_t loaded_bytes_ = 0;  // before the first sweep, where everything is resident
 
   uint64_t free_at_start_ = 0;
   Clock::time_point next_look_ = {};

@@ -13,7 +13,9 @@
 //
 // Memory of the device that others want is given back: when less of it is free than half of what
 // was left at the start (of 384 MiB where that was more), pieces of the resident part stream from
-// the next sweep on, and come back when there is room again.
+// the next sweep on, and come back when there is room again. Those pieces come from the page cache
+// where that is locked in place, and else from the disk: what the host keeps is chosen at the
+// start.
 #pragma once
 
 #include <memory>

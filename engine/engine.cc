@@ -57,6 +57,7 @@ class BatchingEngine final : public Engine {
     demand.max_rows = options.max_rows;
     if (options.typical_tokens > 0) demand.typical_tokens = options.typical_tokens;
     demand.most_resident_bytes = options.most_resident_bytes;
+    ram_bytes_ = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
     make_plan(demand, options);
 
     model_ = Model::make(
@@ -64,6 +65,7 @@ class BatchingEngine final : public Engine {
         {.limits = plan_.limits,
          .max_slice_bytes = plan_.max_slice_bytes,
          .embedding_resident = plan_.embedding_resident,
+         .embedding_in_host = keeps_embedding(ram_bytes_, demand.embedding_bytes),
          .verify_numerics = options.verify_numerics});
     kv_ = std::make_unique<KvCache>(*device_, shape, config_.n_layers, plan_.n_kv_pages);
     open_stream(options, demand.embedding_bytes);
@@ -191,6 +193,7 @@ class BatchingEngine final : public Engine {
       const float* logits = model_->forward(*stream_, *kv_, step_);
       const size_t count = step_.logit_rows.size() * config_.n_vocab;
       const float* found = device_->read_back(logits, count);
+      model_->check_files();
       stream_->check_files();
       sink(first, end - first, found);
       ++steps_;
@@ -201,7 +204,7 @@ class BatchingEngine final : public Engine {
   // Shares the host's memory or the device's own.
   void make_plan(MemoryDemand& demand, const EngineOptions& options) {
     if (device_->shares_host_memory()) {
-      demand.budget_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
+      demand.budget_bytes = ram_bytes_;
       plan_ = plan_memory(demand, config_);
     } else {
       budget_option_ = "--vram";
@@ -221,11 +224,10 @@ class BatchingEngine final : public Engine {
   void open_stream(const EngineOptions& options, uint64_t embedding_bytes) {
     const WeightPlan& weights = model_->weight_plan();
     bool all_resident = plan_.ring_bytes == 0;
-    const uint64_t ram_bytes = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
     StreamOptions stream{
         .resident_bytes = resident_budget(weights, *device_, plan_),
         .ring_bytes = all_resident ? 0 : std::max(plan_.ring_bytes, min_ring_bytes(weights)),
-        .host_bytes = ram_for_streams(plan_, ram_bytes, embedding_bytes),
+        .host_bytes = ram_for_streams(plan_, ram_bytes_, embedding_bytes),
         .disk_rate = options.disk_rate,
         .link_rate = options.link_rate,
         .source = options.source};
@@ -233,16 +235,12 @@ class BatchingEngine final : public Engine {
   }
 
   void sweep(const std::vector<Chunk>& chunks, StepReport& report) {
-    try {
-      float* logits = model_->forward(*stream_, *kv_, step_);
-      report.rows = step_.n_rows();
-      pick_tokens(chunks, logits);
-      stream_->check_files();
-      take_logits(chunks, logits, report);
-    } catch (...) {
-      scheduler_->forget_pages();
-      throw;
-    }
+    float* logits = model_->forward(*stream_, *kv_, step_);
+    report.rows = step_.n_rows();
+    pick_tokens(chunks, logits);
+    model_->check_files();
+    stream_->check_files();
+    take_logits(chunks, logits, report);
     ++steps_;
   }
 
@@ -432,7 +430,8 @@ class BatchingEngine final : public Engine {
   ModelConfig config_;
   std::unique_ptr<Tokenizer> tokenizer_;
   uint32_t context_tokens_ = 0;
-  uint64_t budget_bytes_ = 0;
+  uint64_t ram_bytes_ = 0;               // of the host
+  uint64_t budget_bytes_ = 0;            // of the device
   const char* budget_option_ = "--ram";  // which option gave it
   MemoryPlan plan_;
   std::unique_ptr<Model> model_;

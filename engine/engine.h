@@ -143,7 +143,8 @@ class Engine {
   // Takes a sequence out; its pages are free at once. False: not here.
   virtual bool cancel(uint64_t handle) = 0;
 
-  // One sweep. Does nothing when n_active() is 0.
+  // One sweep. Does nothing when n_active() is 0. After an error nothing is left but the
+  // destructor: pages may not hold what they are known for.
   virtual StepReport step() = 0;
   virtual EngineStats stats() const = 0;
 

@@ -279,7 +279,8 @@ class ThreadReader final : public FileReader {
 FileSet FileSet::open(
     const std::vector<std::string>& paths,
     const std::vector<uint64_t>& expected_bytes,
-    int flags) {
+    int flags,
+    const std::vector<FileIdentity>& identities) {
   FileSet set;
   for (size_t i = 0; i < paths.size(); ++i) {
     File file;
@@ -291,13 +292,22 @@ FileSet FileSet::open(
     }
     const struct stat status = stat_file(file.fd.value(), paths[i]);
     file.size_bytes = static_cast<uint64_t>(status.st_size);
-    file.modified = status.st_mtim;
+    file.identity = identity_of(file.fd.value(), paths[i], ErrorKind::storage);
     if (file.size_bytes != expected_bytes[i]) {
       fail(
           ErrorKind::model,
           "{}: expected {} bytes as its head was read, found {}: the file is being written or was "
           "replaced; start again when it is whole",
           paths[i], expected_bytes[i], file.size_bytes);
+    }
+    if (!identities.empty() && file.identity != identities[i]) {
+      const FileIdentity& expected = identities[i];
+      fail(
+          ErrorKind::model,
+          "{}: expected the file whose head was read (inode {}, modified {}.{:09}), found another "
+          "(inode {}, modified {}.{:09}): it was replaced or written to; start again",
+          paths[i], expected.inode, expected.modified_s, expected.modified_ns, file.identity.inode,
+          file.identity.modified_s, file.identity.modified_ns);
     }
     set.files_.push_back(std::move(file));
   }
@@ -319,14 +329,14 @@ void FileSet::check_unchanged(uint32_t file) const {
         "put the whole file back and start again",
         known.path, known.size_bytes, status.st_size);
   }
-  if (status.st_mtim.tv_sec != known.modified.tv_sec ||
-      status.st_mtim.tv_nsec != known.modified.tv_nsec) {
+  const FileIdentity now = identity_of(known.fd.value(), known.path, ErrorKind::storage);
+  if (now != known.identity) {
     fail(
         ErrorKind::model,
         "{}: expected the modification time {}.{:09} as at the start, found {}.{:09}: the file was "
         "written to while it is in use; start again",
-        known.path, known.modified.tv_sec, known.modified.tv_nsec, status.st_mtim.tv_sec,
-        status.st_mtim.tv_nsec);
+        known.path, known.identity.modified_s, known.identity.modified_ns, now.modified_s,
+        now.modified_ns);
   }
 }
 
@@ -358,10 +368,11 @@ std::unique_ptr<FileReader> open_file_reader(const FileReaderOptions& options) {
         std::move(files), mode, std::min(options.depth, kMaxThreads));
   };
   if (source == "mmap") {
-    return with_threads(FileSet::open(options.paths, options.file_bytes, 0), ReadMode::mapped);
+    return with_threads(
+        FileSet::open(options.paths, options.file_bytes, 0, options.identities), ReadMode::mapped);
   }
 
-  FileSet files = FileSet::open(options.paths, options.file_bytes, O_DIRECT);
+  FileSet files = FileSet::open(options.paths, options.file_bytes, O_DIRECT, options.identities);
   const bool is_direct = files.size() == options.paths.size() && can_read_direct(files);
   if (!is_direct) {
     if (source == "uring" || source == "direct") {
@@ -374,7 +385,7 @@ std::unique_ptr<FileReader> open_file_reader(const FileReaderOptions& options) {
     say(format(
         "{}: the file system refuses O_DIRECT ({}): weights are read with buffered pread",
         options.paths.front(), errno_text(EINVAL)));
-    files = FileSet::open(options.paths, options.file_bytes, 0);
+    files = FileSet::open(options.paths, options.file_bytes, 0, options.identities);
     return with_threads(std::move(files), ReadMode::buffered);
   }
   if (source != "pread") {

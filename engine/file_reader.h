@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,11 +31,14 @@ constexpr uint64_t align_up(uint64_t value, uint64_t alignment) {
 class FileSet {
  public:
   // `flags` are added to O_RDONLY | O_CLOEXEC. Throws Error(model) that names the path, also when a
-  // file does not have `expected_bytes`. errno EINVAL (no O_DIRECT here) gives an empty set.
+  // file does not have `expected_bytes` or, where they are given, is not the one of `identities`:
+  // weights of two files of one name must not meet. errno EINVAL (no O_DIRECT here) gives an empty
+  // set.
   static FileSet open(
       const std::vector<std::string>& paths,
       const std::vector<uint64_t>& expected_bytes,
-      int flags);
+      int flags,
+      const std::vector<FileIdentity>& identities = {});
 
   size_t size() const { return files_.size(); }
   int fd(uint32_t file) const { return files_[file].fd.value(); }
@@ -53,7 +55,7 @@ class FileSet {
     std::string path;
     FileDescriptor fd;
     uint64_t size_bytes = 0;
-    timespec modified = {};
+    FileIdentity identity;
   };
   std::vector<File> files_;
 };
@@ -107,7 +109,8 @@ class FileReader {
 
 struct FileReaderOptions {
   std::vector<std::string> paths;
-  std::vector<uint64_t> file_bytes;  // what the files must hold
+  std::vector<uint64_t> file_bytes;      // what the files must hold
+  std::vector<FileIdentity> identities;  // which files they must be; empty: any
   // "auto", "direct", "uring", "pread" or "mmap". auto and direct fall back from io_uring to
   // threads; auto and pread to buffered reads where the file system does not know O_DIRECT.
   std::string source = "auto";

@@ -80,8 +80,8 @@ Forecast::Forecast(
   slices_ = Model::cut(model.gguf, config_, plan_.max_slice_bytes);
   placement_ = place_slices(
       slices_.plan, *device_, plan_,
-      ram_for_streams(plan_, budget.ram_bytes, demand_.embedding_bytes));
-  const uint32_t pages = std::max(1U, KvCache::pages_for(demand_.typical_tokens));
+      ram_for_streams(plan_, budget.ram_bytes, demand_.embedding_bytes), budget.source);
+  const uint32_t pages = std::max(1U, KvCache::pages_for_request(demand_.typical_tokens));
   n_sequences_ = std::clamp(plan_.n_kv_pages / pages, 1U, plan_.max_sequences);
   count_weights();
 }

@@ -38,6 +38,7 @@ struct ForecastBudget {
   uint32_t max_sequences = 0;  // 0: choose the one with most tokens a second
   uint32_t context_tokens = 0;
   uint32_t typical_tokens = 512;  // prompt and answer of a request
+  std::string source = "auto";    // as in StreamOptions
 };
 
 // The rows of one sweep.

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/file.h"
 #include "kernels/quant.h"
 
 namespace nightsweep {
@@ -101,6 +102,8 @@ class GgufModel {
 
   const std::vector<std::string>& paths() const { return paths_; }
   const std::vector<uint64_t>& file_bytes() const { return file_bytes_; }
+  // As they were when their heads were read; empty for a model from a head alone.
+  const std::vector<FileIdentity>& file_identities() const { return file_identities_; }
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
 
@@ -135,6 +138,7 @@ class GgufModel {
 
   std::vector<std::string> paths_;
   std::vector<uint64_t> file_bytes_;
+  std::vector<FileIdentity> file_identities_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;
   std::vector<std::pair<std::string, GgufValue>> keys_;

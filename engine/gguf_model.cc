@@ -29,6 +29,7 @@ constexpr std::string_view kSplitTensors = "split.tensors.count";
 struct OpenedFile {
   GgufHead head;
   uint64_t size_bytes = 0;
+  FileIdentity identity;
   std::string digest;
 };
 
@@ -82,6 +83,7 @@ OpenedFile open_file(const std::string& path) {
 
   OpenedFile file;
   file.size_bytes = static_cast<uint64_t>(status.st_size);
+  file.identity = identity_of(fd.value(), path, ErrorKind::model);
   std::vector<std::byte> bytes;
   std::optional<GgufHead> head;
   uint64_t want_bytes = kFirstReadBytes;
@@ -209,6 +211,7 @@ GgufModel GgufModel::open(const std::string& path) {
   std::optional<uint64_t> count = find_split_number(named.head, path, kSplitCount);
   if (count.value_or(1) <= 1) {
     model.add_file(path, std::move(named.head), named.size_bytes);
+    model.file_identities_ = {named.identity};
     model.fingerprint_ = named.digest;
     return model;
   }
@@ -241,6 +244,7 @@ GgufModel GgufModel::open(const std::string& path) {
           part, kSplitNumber, kSplitCount, found_number, found_count, i, *count);
     }
     model.add_file(part, std::move(file.head), file.size_bytes);
+    model.file_identities_.push_back(file.identity);
   }
   uint64_t n_tensors = model.require_unsigned(kSplitTensors);
   if (n_tensors != model.tensors_.size()) {

@@ -54,9 +54,9 @@ bool HostTiers::try_registered(const GgufModel& model, const Options& options) {
   for (const FileSpan& span : spans)
     total_bytes += span.size_bytes();
 
-  FileSet files = FileSet::open(model.paths(), model.file_bytes(), 0);
+  FileSet files = FileSet::open(model.paths(), model.file_bytes(), 0, model.file_identities());
   try {
-    const uint64_t available_bytes = options.available_bytes();
+    const uint64_t available_bytes = available_ram();
     if (total_bytes > options.memory_bytes) {
       fail(
           ErrorKind::device, "the files' {} are more than the {} of --ram", size_text(total_bytes),
@@ -104,33 +104,19 @@ void HostTiers::open_loader(
   std::vector<bool> streams;  // beyond the first sweep
   for (uint32_t i = 0; i < slices_.size(); ++i)
     streams.push_back(schedule_.passes(i, options.first_sweep + 1));
-  HostShare share = share_host_memory(slices_, streams, options.memory_bytes);
-  const bool must_keep_all = options.source == "pinned";
-  if (!must_keep_all && options.source != "auto") share.is_kept.assign(slices_.size(), false);
+  const HostShare share = share_host_memory(slices_, streams, options.memory_bytes, options.source);
   std::vector<uint64_t> sizes_bytes(slices_.size(), 0);  // of those that are kept
   for (size_t i = 0; i < slices_.size(); ++i) {
     if (share.is_kept[i]) sizes_bytes[i] = ring_bytes_of(slices_[i]);
   }
-  if (must_keep_all && share.is_kept != streams) {
-    uint64_t total_bytes = 0;
-    for (size_t i = 0; i < slices_.size(); ++i)
-      total_bytes += streams[i] ? ring_bytes_of(slices_[i]) : 0;
-    fail(
-        ErrorKind::device,
-        "--source pinned: {} of weights stream and --ram has room for {} beside its ring; give "
-        "more --ram or --source auto",
-        size_text(total_bytes), size_text(options.memory_bytes - share.ring_bytes));
-  }
-
   kept_ = std::make_unique<KeptMemory>(
-      device_, sizes_bytes,
-      KeptMemory::Options{
-          .must_keep_all = must_keep_all, .available_bytes = options.available_bytes});
+      device_, sizes_bytes, KeptMemory::Options{.must_keep_all = options.source == "pinned"});
   ring_ = device_.allocate_host(share.ring_bytes);
   const std::span ring(ring_->data(), share.ring_bytes);
   reader_ = open(
       {.paths = model.paths(),
        .file_bytes = model.file_bytes(),
+       .identities = model.file_identities(),
        .source = reader_source(options.source),
        .depth = kReadsInFlight});
   files_ = &reader_->files();
@@ -141,8 +127,7 @@ void HostTiers::open_loader(
       RingLoader::Options{
           .first_sweep = options.first_sweep,
           .bytes_per_s = options.disk_rate,
-          .kept = kept_.get(),
-          .is_kept = share.is_kept});
+          .kept = kept_.get()});
   kept_->start([this] { loader_->look_again(); });
 }
 

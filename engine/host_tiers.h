@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,7 +34,6 @@ class HostTiers {
     // holds them, else pinned as far as memory_bytes goes, else direct.
     std::string source = "auto";
     uint64_t first_sweep = 0;
-    std::function<uint64_t()> available_bytes = available_ram;
   };
 
   // All must outlive it. Throws Error(device) when memory_bytes cannot hold the ring that the

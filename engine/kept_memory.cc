@@ -19,7 +19,7 @@ KeptMemory::KeptMemory(Device& device, const std::vector<uint64_t>& sizes_bytes,
       pieces_.emplace_back();
     }
     Piece& piece = pieces_.back();
-    places_[slice] = {static_cast<uint32_t>(pieces_.size() - 1), piece.size_bytes};
+    places_[slice] = {true, static_cast<uint32_t>(pieces_.size() - 1), piece.size_bytes};
     piece.size_bytes += size_bytes;
     wanted_bytes_ += size_bytes;
   }

@@ -43,6 +43,8 @@ class KeptMemory {
   // Makes no more; on_change is not called after it.
   void stop();
 
+  // Whether it was asked to; thread-safe.
+  bool keeps(uint32_t slice) const { return places_[slice].is_wanted; }
   // Where a kept slice has its place, aligned to kDirectAlignment. Thread-safe.
   // Throws Error(device) for one that is refused and must be kept.
   State find(uint32_t slice, std::byte*& place) const;
@@ -56,6 +58,7 @@ class KeptMemory {
     std::unique_ptr<DeviceMemory> memory;
   };
   struct Place {
+    bool is_wanted = false;
     uint32_t piece = 0;
     uint64_t offset = 0;
   };

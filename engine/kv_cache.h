@@ -33,12 +33,15 @@ class KvCache {
 
   // What pages hold or, within a step, will hold when it is done.
   PrefixIndex& prefixes() { return prefixes_; }
-  const PrefixIndex& prefixes() const { return prefixes_; }
 
   static uint64_t
   page_bytes_all_layers(const DeviceSizes& device, const KvShape& shape, uint32_t n_layers);
   static uint32_t pages_for(uint64_t n_tokens) {
     return static_cast<uint32_t>((n_tokens + kKvPageTokens - 1) / kKvPageTokens);
+  }
+  // Of a request of so many tokens, prompt and answer: nothing attends to the last one.
+  static uint32_t pages_for_request(uint64_t n_tokens) {
+    return n_tokens < 2 ? 1 : pages_for(n_tokens - 1);
   }
 
  private:

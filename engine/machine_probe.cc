@@ -262,21 +262,20 @@ double read_rate(FileReader& reader, uint64_t file_bytes, uint32_t turn) {
 
 constexpr double kLinkTime = 0.1;  // seconds
 
-// Bytes a second from the host's memory, which the device knows, as many as `to` holds.
-double copy_rate(Device& device, const std::byte* from, DeviceMemory& to) {
+}  // namespace
+
+double
+probe_copies(Device& device, const std::byte* from, std::span<std::byte> to, double least_s) {
   constexpr uint64_t kPieceBytes = 8 * kMiB;  // as a sweep copies
-  const uint64_t size_bytes = to.size_bytes();
   const auto event = device.make_event();
-  const double taken_s = time_of(device, kLinkTime, [&] {
-    for (uint64_t at = 0; at < size_bytes; at += kPieceBytes)
-      device.queue_copy(from + at, std::min(kPieceBytes, size_bytes - at), to.data() + at);
+  const double taken_s = time_of(device, least_s, [&] {
+    for (uint64_t at = 0; at < to.size(); at += kPieceBytes)
+      device.queue_copy(from + at, std::min(kPieceBytes, to.size() - at), to.data() + at);
     device.record(*event, WorkQueue::copies);
     device.wait(*event);
   });
-  return static_cast<double>(size_bytes) / taken_s;
+  return static_cast<double>(to.size()) / taken_s;
 }
-
-}  // namespace
 
 LinkProbe probe_link(Device& device) {
   constexpr uint64_t kBytes = 64 * kMiB;
@@ -285,7 +284,7 @@ LinkProbe probe_link(Device& device) {
   const auto host = device.allocate_host(4 * kBytes);
   found.pinning_s_per_gib = seconds_since(before) * 1024 * kMiB / (4 * kBytes);
   const auto memory = device.allocate(kBytes);
-  found.to_device = copy_rate(device, host->data(), *memory);
+  found.to_device = probe_copies(device, host->data(), {memory->data(), kBytes}, kLinkTime);
   found.from_device = kBytes / time_of(device, kLinkTime, [&] {
                         (void)device.read_back(memory->floats(), kBytes / sizeof(float));
                       });
@@ -305,7 +304,8 @@ void probe_registered(Device& device, const std::string& path, LinkProbe& found)
     found.registering_s_per_gib =
         seconds_since(begin) * 1024 * kMiB / static_cast<double>(size_bytes);
     const auto memory = device.allocate(size_bytes);
-    found.registered = copy_rate(device, mapping.at(0, 0), *memory);
+    found.registered =
+        probe_copies(device, mapping.at(0, 0), {memory->data(), size_bytes}, kLinkTime);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::device) throw;
     found.why_not_registered = error.what();
@@ -319,10 +319,7 @@ double DiskProbe::best() const {
   return most;
 }
 
-DiskProbe probe_disk(
-    const std::string& path,
-    const std::vector<uint32_t>& depths,
-    const std::string& source) {
+DiskProbe probe_disk(const std::string& path, const std::vector<uint32_t>& depths) {
   const uint64_t file_bytes = file_size_of(path);
   if (file_bytes < kDirectAlignment) {
     fail(
@@ -331,8 +328,8 @@ DiskProbe probe_disk(
   }
   DiskProbe found;
   for (uint32_t turn = 0; turn < depths.size(); ++turn) {
-    const auto reader = open_file_reader(
-        {.paths = {path}, .file_bytes = {file_bytes}, .source = source, .depth = depths[turn]});
+    const auto reader =
+        open_file_reader({.paths = {path}, .file_bytes = {file_bytes}, .depth = depths[turn]});
     found.source = reader->description();
     found.depths.push_back(
         {.n_reads = depths[turn], .bytes_per_s = read_rate(*reader, file_bytes, turn)});

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct LinkProbe {
 };
 // REQUIRES: the device has memory of its own.
 LinkProbe probe_link(Device& device);
+// Bytes a second of copies as a sweep makes them, for at least `least_s`. `from`: memory of the
+// host that the device knows; nobody computes meanwhile.
+double probe_copies(Device& device, const std::byte* from, std::span<std::byte> to, double least_s);
 // The same from a mapping of a file, up to 256 MiB of it: the registered figures of `found`.
 // Throws Error(model) for the file.
 void probe_registered(Device& device, const std::string& path, LinkProbe& found);
@@ -37,10 +41,7 @@ struct DiskProbe {
 };
 // Reads about a third of a second a depth, each from another sixteenth of the file on. Throws
 // Error(model) or Error(storage) as a sweep does.
-DiskProbe probe_disk(
-    const std::string& path,
-    const std::vector<uint32_t>& depths,
-    const std::string& source = "auto");
+DiskProbe probe_disk(const std::string& path, const std::vector<uint32_t>& depths);
 
 // Matrices and heads to measure with.
 struct ProbeShape {

@@ -59,35 +59,38 @@ uint64_t Model::scratch_bytes(const ModelConfig& config, const StepLimits& limit
   uint64_t row_floats =
       2ULL * config.dim + 2 * kv_dim + 2 * std::max<uint64_t>(q_dim, config.ff_dim);
   uint64_t logit_floats = static_cast<uint64_t>(config.n_vocab) + config.dim;
-  // The rounded copy of an operator's input: a byte and its share of scales a value.
-  uint64_t rounded = 2ULL * widest_input(config);
-  return limits.max_rows * (row_floats * sizeof(float) + rounded) +
-         limits.max_logit_rows * logit_floats * sizeof(float);
+  return (limits.max_rows * row_floats + limits.max_logit_rows * logit_floats) * sizeof(float);
 }
 
 EmbeddingTable::EmbeddingTable(
     const GgufTensor& tensor,
     TensorReader& reader,
     Device& device,
-    uint32_t max_rows,
-    bool resident)
-    : tensor_(tensor), device_(device), reader_(reader), resident_(resident) {
+    const ModelOptions& options)
+    : tensor_(tensor),
+      device_(device),
+      reader_(reader),
+      resident_(options.embedding_resident),
+      reads_file_(!resident_) {
+  const uint32_t max_rows = options.limits.max_rows;
   view_ = {
       .type = static_cast<QuantType>(tensor.ggml_type),
       .layout = WeightLayout::file,
-      .n_rows = resident ? n_rows_of(tensor) : max_rows,
+      .n_rows = resident_ ? n_rows_of(tensor) : max_rows,
       .n_cols = static_cast<uint32_t>(tensor.dims[0]),
       .data = nullptr};
   memory_ = device.allocate(quant_bytes(view_.type, view_.n_cols) * view_.n_rows);
   view_.data = memory_->data();
-  if (resident) {
+  if (resident_) {
     load_tensor(tensor, reader_, device_, memory_->data());
   } else {
     if (!device_.shares_host_memory()) {
       staging_ = device_.allocate_host(memory_->size_bytes());
       // Memory that is never touched is never taken.
       seen_rows_ = std::make_unique_for_overwrite<std::byte[]>(tensor.size_bytes);
-      is_seen_.resize(n_rows_of(tensor));
+      is_seen_.resize(n_rows_of(tensor), options.embedding_in_host);
+      if (options.embedding_in_host) reader_.read(tensor, 0, tensor.size_bytes, seen_rows_.get());
+      reads_file_ = !options.embedding_in_host;
     }
     staging_ids_.resize(max_rows);
     std::iota(staging_ids_.begin(), staging_ids_.end(), 0U);

@@ -29,8 +29,11 @@ struct StepLimits {
 struct ModelOptions {
   StepLimits limits;
   uint64_t max_slice_bytes = 4 << 20;
-  bool embedding_resident = false;  // else rows are read from the file at every step
-  bool verify_numerics = false;     // look for NaN and infinity after every layer; costs time
+  bool embedding_resident = false;  // else rows are read from the file as they are needed
+  // On a device with memory of its own: the whole table in the host's from the start, where it is
+  // not resident.
+  bool embedding_in_host = false;
+  bool verify_numerics = false;  // look for NaN and infinity after every layer; costs time
 };
 
 // The slices of a model's sweep, and tensors that they name which no file has by itself.
@@ -63,7 +66,8 @@ class Model {
   cut(const GgufModel& gguf, const ModelConfig& config, uint64_t max_slice_bytes);
   // Columns of the widest matrix of a layer.
   static uint32_t widest_input(const ModelConfig& config);
-  // Bytes of scratch memory that a forward pass of these limits takes.
+  // Bytes of scratch memory that a forward pass of these limits takes, beside what the device
+  // reserves for its operators.
   static uint64_t scratch_bytes(const ModelConfig& config, const StepLimits& limits);
 
   virtual const WeightPlan& weight_plan() const = 0;
@@ -72,21 +76,25 @@ class Model {
   // (logit_rows.size(), n_vocab), in memory of the device, queued behind all else; the caller's
   // until the next call.
   virtual float* forward(WeightStream& stream, const KvCache& kv, const Step& step) = 0;
+  // Throws Error(model) when a file from which rows of the embedding still come is not what it was;
+  // nothing that came of a step may be believed before.
+  virtual void check_files() const = 0;
   // (rows) of the last step; empty unless asked for.
   virtual std::span<const NumericFault> numeric_faults() const = 0;
 };
 
 // Rows of the embedding by token id: resident, or read from the file as they are needed. On a
-// device with memory of its own rows that have been read once stay in the host's memory: a sweep
-// must not wait for the disk, which is busy with weights.
+// device with memory of its own the host's memory has the whole table, or at least the rows that
+// have been read once: between two sweeps the device must not wait for the disk.
 class EmbeddingTable {
  public:
   EmbeddingTable(
       const GgufTensor& tensor,
       TensorReader& reader,
       Device& device,
-      uint32_t max_rows,
-      bool resident);
+      const ModelOptions& options);
+  // Whether rows still come from the file.
+  bool reads_file() const { return reads_file_; }
   // out: (ids.size(), n_cols)
   void lookup(std::span<const uint32_t> ids, float* out);
 
@@ -101,6 +109,7 @@ class EmbeddingTable {
   std::unique_ptr<std::byte[]> seen_rows_;  // by id; only what is_seen_ says has been touched
   std::vector<bool> is_seen_;
   bool resident_;
+  bool reads_file_;
 
   void gather_seen(std::span<const uint32_t> ids);
 };

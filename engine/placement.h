@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/plan.h"
@@ -34,24 +35,33 @@ struct HostShare {
   std::vector<bool> is_kept;  // by slice
   uint64_t ring_bytes = 0;    // through which the others pass
 };
-// What of --ram is left for weights that stream: rows of an embedding that is not resident stay in
-// the host's memory once they have been read.
+// Whether an embedding that is not resident is in the host's memory from the start; else rows stay
+// there once they have been read.
+bool keeps_embedding(uint64_t ram_bytes, uint64_t embedding_bytes);
+// What of --ram is left for weights that stream beside the embedding.
 uint64_t ram_for_streams(const MemoryPlan& plan, uint64_t ram_bytes, uint64_t embedding_bytes);
 
-// `streams`: by slice; the others pass through the ring once, in the first sweep. Throws
-// Error(device) when memory_bytes cannot hold the ring that the largest slice needs.
+// `streams`: by slice; the others pass through the ring once, in the first sweep. `source`: as in
+// StreamOptions; with "registered" for what is not. Throws Error(device) when memory_bytes cannot
+// hold the ring that the largest slice needs, or not all of what "pinned" keeps.
 HostShare share_host_memory(
     const std::vector<WeightSlice>& slices,
     const std::vector<bool>& streams,
-    uint64_t memory_bytes);
+    uint64_t memory_bytes,
+    const std::string& source = "auto");
+
+// Throws Error(usage) for a source that only a device with memory of its own has.
+void check_source(const std::string& source, const DeviceSizes& device);
 
 // Throws Error(device) as WeightStream::open() does. host_bytes: the host's memory for what
-// streams, on a device with memory of its own.
+// streams, on a device with memory of its own. "auto" is taken as what it is when the page cache
+// does not have the model.
 Placement place_slices(
     const WeightPlan& weights,
     const DeviceSizes& device,
     const MemoryPlan& plan,
-    uint64_t host_bytes);
+    uint64_t host_bytes,
+    const std::string& source = "auto");
 
 // What WeightStream gets for packed slices.
 uint64_t

@@ -27,12 +27,16 @@ constexpr uint64_t kPartForRows = 32;
 constexpr uint64_t kDeviceSliceBytes = 256 * kMiB;
 // Streamed ones are smaller, so that the ring holds several: matrices of some thousand rows.
 constexpr uint64_t kStreamedSliceBytes = 64 * kMiB;
+// Of the budget, for the ring. It goes on filling while the host ends one sweep and begins the
+// next, some milliseconds: 384 MiB of 24 GiB are seven of them on PCIe 5.0 x16.
+constexpr uint64_t kPartForRing = 64;
+constexpr uint64_t kMostRingBytes = 1024 * kMiB;
 // With fewer sequences than these, weights that stream serve more tokens than ones that stay.
 constexpr uint32_t kFewSequencesOnADevice = 16;
 constexpr uint32_t kLeastTokens = 256;  // below it nothing useful can run
 
 uint64_t pages_for(uint64_t n_tokens) {
-  return KvCache::pages_for(n_tokens);
+  return KvCache::pages_for_request(n_tokens);
 }
 
 // Slices small enough that the ring holds several, large enough that a read runs at disk speed.
@@ -66,8 +70,10 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
   uint32_t rows = kRowsByDefault;
   for (;;) {
     plan.limits = limits_for(demand, plan.max_sequences, rows);
+    // The rounded copy of an operator's input: a byte and its share of scales a value.
+    const uint64_t rounded_bytes = 2ULL * Model::widest_input(config);
     plan.scratch_bytes = Model::scratch_bytes(config, plan.limits) +
-                         plan.limits.max_rows * demand.embedding_row_bytes;
+                         plan.limits.max_rows * (rounded_bytes + demand.embedding_row_bytes);
     fixed = plan.scratch_bytes + demand.small_tensor_bytes;
     uint64_t needed = fixed + ring + least * demand.kv_page_bytes;
     if (fixed + ring + least * demand.kv_page_bytes <= demand.budget_bytes &&
@@ -157,7 +163,8 @@ std::optional<MemoryPlan> plan_resident(const MemoryDemand& demand, const ModelC
 MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) {
   MemoryPlan plan;
   plan.max_slice_bytes = kStreamedSliceBytes;
-  plan.ring_bytes = std::clamp(demand.budget_bytes / 16, 3 * kStreamedSliceBytes, 1024 * kMiB);
+  plan.ring_bytes =
+      std::clamp(demand.budget_bytes / kPartForRing, 3 * kStreamedSliceBytes, kMostRingBytes);
   const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
   const uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
@@ -194,7 +201,8 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
   }
   // More rows where they are cheap; never at the price of a sequence.
   for (rows = kMostRowsOfASweep; demand.max_rows == 0 && rows > plan.limits.max_rows; rows /= 2) {
-    const StepLimits wide = limits_for(demand, plan.max_sequences, rows);
+    // Beside those that decode, so that prompts which fill the rows leave no small rest.
+    const StepLimits wide = limits_for(demand, plan.max_sequences, rows + plan.max_sequences);
     const uint64_t price_bytes = scratch_bytes(wide) - plan.scratch_bytes;
     const uint64_t others_bytes = demand.small_tensor_bytes + plan.ring_bytes +
                                   plan.max_sequences * typical * demand.kv_page_bytes;

@@ -64,27 +64,28 @@ bool ResidentSlices::holds_everything() const {
   return std::all_of(slices_.begin(), slices_.end(), [](const Slice& s) { return s.is_here; });
 }
 
-// Reads ahead into the staging space while it packs.
-void ResidentSlices::load(FileReader& reader, std::span<std::byte> staging, double disk_rate) {
-  StreamSchedule schedule(slices_.size());
-  for (uint32_t i = 0; i < slices_.size(); ++i) {
-    schedule.set(i, has_home(i) ? 1 : 0, false);
+void ResidentSlices::fill(uint32_t slice, const std::vector<std::byte*>& extents, Pack pack) {
+  std::byte* packed = slices_[slice].home;
+  const std::vector<WeightExtent>& all = plan_.slices[slice].extents;
+  for (size_t e = 0; e < all.size(); ++e) {
+    (device_.*pack)(view_of(all[e], extents[e]), packed);
+    packed += packed_extent_bytes(all[e], device_);
   }
-  if (!schedule.any_passes(0)) return;
+  slices_[slice].is_here = true;
+}
+
+// Reads ahead into the staging space while it packs.
+uint64_t ResidentSlices::load(FileReader& reader, std::span<std::byte> staging, double disk_rate) {
+  StreamSchedule schedule(slices_.size());
+  for (uint32_t i = 0; i < slices_.size(); ++i)
+    schedule.set(i, 1, false);
   RingLoader loader(reader, staging, plan_.slices, schedule, {.bytes_per_s = disk_rate});
   for (uint32_t i = 0; i < slices_.size(); ++i) {
-    if (!has_home(i)) continue;
-    const std::vector<std::byte*>& data = loader.acquire(i);
-    const std::vector<WeightExtent>& extents = plan_.slices[i].extents;
-    std::byte* packed = home_of(i);
-    for (size_t e = 0; e < extents.size(); ++e) {
-      device_.pack(view_of(extents[e], data[e]), packed);
-      packed += packed_extent_bytes(extents[e], device_);
-    }
+    fill(i, loader.acquire(i), &Device::pack);
     device_.synchronize();  // pack() may only be queued, and reads the staging space
     loader.release(i);
-    settle(i);
   }
+  return loader.stats().filled_bytes;
 }
 
 void ResidentSlices::drop_last_piece() {

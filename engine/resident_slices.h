@@ -26,20 +26,21 @@ class ResidentSlices {
       uint64_t budget_bytes,
       uint64_t piece_bytes);
 
-  bool has_home(uint32_t slice) const { return home_of(slice) != nullptr; }
+  bool has_home(uint32_t slice) const { return slices_[slice].home != nullptr; }
   bool holds(uint32_t slice) const { return slices_[slice].is_here; }
-  // Where the packed extents of a slice go, one after another. REQUIRES: has_home(slice).
-  std::byte* home_of(uint32_t slice) const { return slices_[slice].home; }
-  // It has been packed there.
-  void settle(uint32_t slice) { slices_[slice].is_here = true; }
+  // Packs its extents, in file layout, into its home: from memory of the host by Device::pack, from
+  // the device's own by Device::repack. REQUIRES: has_home(slice).
+  using Pack = void (Device::*)(const MatrixView& file, std::byte* packed);
+  void fill(uint32_t slice, const std::vector<std::byte*>& extents, Pack pack);
   // Packed. REQUIRES: holds(slice).
   const std::vector<MatrixView>& matrices(uint32_t slice) const { return slices_[slice].matrices; }
   uint64_t size_bytes() const;  // of all homes
   bool holds_everything() const;
 
   // Reads and packs them all at once; `staging` (aligned to kDirectAlignment, at least
-  // min_ring_bytes()) is read into meanwhile. disk_rate: a throttle; 0: none.
-  void load(FileReader& reader, std::span<std::byte> staging, double disk_rate);
+  // min_ring_bytes()) is where they pass. Returns what was read. REQUIRES: every slice of the plan
+  // has a home. Throws as RingLoader does.
+  uint64_t load(FileReader& reader, std::span<std::byte> staging, double disk_rate);
 
   // Pieces that have memory.
   size_t n_pieces() const { return n_made_; }

@@ -34,7 +34,7 @@ RingLoader::RingLoader(
     std::span<std::byte> ring,
     const std::vector<WeightSlice>& slices,
     const StreamSchedule& schedule,
-    Options options)
+    const Options& options)
     : reader_(reader),
       ring_(ring),
       slices_(slices),
@@ -49,7 +49,7 @@ RingLoader::RingLoader(
   for (uint32_t index = 0; index < slices.size(); ++index) {
     Element& element = elements_[index];
     element.ring_bytes = ring_bytes_of(slices[index]);
-    element.is_kept = kept_ != nullptr && options.is_kept[index];
+    element.is_kept = kept_ != nullptr && kept_->keeps(index);
     element.extents.resize(slices[index].extents.size());
     if (2 * element.ring_bytes > ring.size()) {
       fail(

@@ -63,7 +63,6 @@ class RingLoader {
     // Slices that stay, each read once and in memory of its own; null: none. Those it refuses pass
     // through the ring.
     KeptMemory* kept = nullptr;
-    std::vector<bool> is_kept;  // by slice
   };
 
   // `ring`: aligned to kDirectAlignment, at least twice the largest slice that passes. All must
@@ -73,7 +72,7 @@ class RingLoader {
       std::span<std::byte> ring,
       const std::vector<WeightSlice>& slices,
       const StreamSchedule& schedule,
-      Options options);
+      const Options& options);
   // Waits for the reads in flight.
   ~RingLoader();
   RingLoader(const RingLoader&) = delete;

@@ -8,9 +8,13 @@ namespace nightsweep {
 uint64_t Scheduler::likely_pages(const Sequence& sequence) const {
   // Twice the usual answer: an eviction costs a whole prefill, an idle page only a little.
   auto likely = static_cast<uint64_t>(2 * typical_answer_tokens_);
-  uint64_t answer = std::min(sequence.request.max_tokens.value_or(likely), likely);
-  uint64_t tokens = std::max(sequence.request.prompt.size() + answer, sequence.n_tokens() + 1);
-  uint64_t pages = KvCache::pages_for(std::min(tokens, limits_.context_tokens));
+  const uint64_t prompt = sequence.request.prompt.size();
+  const uint64_t most = sequence.request.max_tokens.value_or(limits_.context_tokens);
+  // One whose answer is longer than usual needs at least its next token's.
+  uint64_t tokens = std::max(prompt + std::min(most, likely), sequence.n_tokens() + 1);
+  tokens = std::min({tokens, prompt + most, limits_.context_tokens});
+  // Scored prompts without an answer are computed whole.
+  const uint64_t pages = std::max(KvCache::pages_for_request(tokens), KvCache::pages_for(prompt));
   return std::max<uint64_t>(pages, sequence.pages.table().size());
 }
 
@@ -107,15 +111,6 @@ void Scheduler::note_pages(const Chunk& chunk, Begun& begun) {
     pages.note_next(sequence.page_tokens(pages.n_known()));
   if (end_of_next() <= sequence.n_tokens())
     begun.insert(pages.key_of_next(sequence.page_tokens(pages.n_known())));
-}
-
-void Scheduler::forget_pages() {
-  for (const auto& sequence : running_) {
-    sequence->pages.clear();
-    sequence->n_cached = 0;
-  }
-  for (uint32_t page = 0; page < cache_.n_pages(); ++page)
-    cache_.prefixes().forget(page);
 }
 
 bool Scheduler::make_room(Sequence& sequence, uint64_t n_tokens) {

@@ -47,8 +47,6 @@ class Scheduler {
   // Takes a sequence out; null when there is none with this handle.
   std::unique_ptr<Sequence> remove(uint64_t handle);
   std::unique_ptr<Sequence> remove(const Sequence* sequence);
-  // The step that next_step() has made was not done: no page holds what it was to hold.
-  void forget_pages();
 
   bool is_empty() const { return running_.empty() && waiting_.empty(); }
   size_t n_active() const { return running_.size() + waiting_.size(); }

@@ -368,9 +368,8 @@ void write_synthetic_model(
         ErrorKind::storage, "{}: {} takes {}, the disk has room for {}", path, name,
         size_text(model.file_bytes()), size_text(uint64_t{space.f_bavail} * space.f_frsize));
   }
-  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.is_open()) fail(ErrorKind::storage, "{}: {}", path, std::strerror(errno));
-  write_fully(file.value(), model.head(), path);
+  AtomicFile file(path, 0644);
+  file.write(model.head());
   std::map<uint32_t, std::string> patterns;
   uint64_t done = model.head().size();
   uint64_t n_matrices = 0;
@@ -379,8 +378,7 @@ void write_synthetic_model(
     if (tensor.dims.size() == 1) {
       // Norms, which multiply by it.
       const std::vector<float> ones(tensor.n_elems(), 1.0F);
-      write_fully(
-          file.value(), {reinterpret_cast<const char*>(ones.data()), tensor.size_bytes}, path);
+      file.write({reinterpret_cast<const char*>(ones.data()), tensor.size_bytes});
     } else {
       // Another beginning in each tensor, at a whole block.
       std::string& pattern = patterns[tensor.ggml_type];
@@ -389,18 +387,18 @@ void write_synthetic_model(
       uint64_t from = ++n_matrices * 7919 % (pattern.size() / block_bytes) * block_bytes;
       for (uint64_t left = tensor.size_bytes; left > 0; from = 0) {
         const uint64_t piece = std::min<uint64_t>(left, pattern.size() - from);
-        write_fully(file.value(), std::string_view(pattern).substr(from, piece), path);
+        file.write(std::string_view(pattern).substr(from, piece));
         left -= piece;
       }
     }
-    write_fully(
-        file.value(), std::string(aligned(tensor.size_bytes) - tensor.size_bytes, '\0'), path);
+    file.write(std::string(aligned(tensor.size_bytes) - tensor.size_bytes, '\0'));
     done += aligned(tensor.size_bytes);
     if (progress) progress(done, model.file_bytes());
   }
+  file.commit();
   // What is still in the page cache would be read from there, not from the disk.
-  if (::fsync(file.value()) != 0) fail(ErrorKind::storage, "{}: {}", path, std::strerror(errno));
-  (void)::posix_fadvise(file.value(), 0, 0, POSIX_FADV_DONTNEED);
+  const FileDescriptor written = open_for_reading(path, ErrorKind::storage);
+  (void)::posix_fadvise(written.value(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 }  // namespace nightsweep

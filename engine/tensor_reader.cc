@@ -100,6 +100,7 @@ TensorReader::TensorReader(
   state_->reader = open_reader(
       {.paths = model.paths(),
        .file_bytes = model.file_bytes(),
+       .identities = model.file_identities(),
        .source = source,
        .depth = kReadsInFlight,
        .warns = false});
@@ -111,6 +112,10 @@ TensorReader::TensorReader(
 }
 
 TensorReader::~TensorReader() = default;
+
+void TensorReader::check_files() const {
+  state_->reader->files().check_unchanged();
+}
 
 void TensorReader::read(
     const GgufTensor& tensor,

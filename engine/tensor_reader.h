@@ -27,6 +27,9 @@ class TensorReader {
   TensorReader(const TensorReader&) = delete;
   TensorReader& operator=(const TensorReader&) = delete;
 
+  // Throws Error(model) when a file is not what it was when this was made.
+  void check_files() const;
+
   // Reads bytes [offset, offset + size_bytes) of the tensor's data.
   void read(const GgufTensor& tensor, uint64_t offset, uint64_t size_bytes, std::byte* out);
   // Rows `ids` of a matrix, one after another, in any order, also repeated; many reads in flight,

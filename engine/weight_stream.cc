@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/device_stream.h"
+#include "engine/placement.h"
 #include "engine/resident_slices.h"
 #include "engine/ring_loader.h"
 #include "engine/slice_views.h"
@@ -71,13 +72,7 @@ CpuWeightStream::CpuWeightStream(
       resident_(plan, device, options.resident_bytes, options.resident_piece_bytes),
       schedule_(plan.slices.size()),
       leased_(plan.slices.size()) {
-  if (options.source == "pinned" || options.source == "registered") {
-    fail(
-        ErrorKind::usage,
-        "--source {}: a copy in RAM is what a GPU reads over its link; on the CPU weights are "
-        "resident, or give --source auto, direct or mmap",
-        options.source);
-  }
+  check_source(options.source, device);
   for (uint32_t slice = 0; slice < plan.slices.size(); ++slice) {
     if (resident_.has_home(slice)) schedule_.set(slice, 1, false);
   }
@@ -88,6 +83,7 @@ CpuWeightStream::CpuWeightStream(
   reader_ = open_reader(
       {.paths = model.paths(),
        .file_bytes = model.file_bytes(),
+       .identities = model.file_identities(),
        .source = options.source,
        .depth = kReadsInFlight});
   const uint64_t staging_bytes = std::max(min_ring_bytes(plan), kStagingBytes);
@@ -128,17 +124,12 @@ void CpuWeightStream::begin_sweep(uint64_t sweep) {
 void CpuWeightStream::fetch(uint32_t slice) {
   if (resident_.holds(slice)) return;
   const std::vector<std::byte*>& data = loader_->acquire(slice);
-  const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
   if (resident_.has_home(slice)) {
-    std::byte* packed = resident_.home_of(slice);
-    for (size_t e = 0; e < extents.size(); ++e) {
-      device_.pack(view_of(extents[e], data[e]), packed);
-      packed += packed_extent_bytes(extents[e], device_);
-    }
+    resident_.fill(slice, data, &Device::pack);
     loader_->release(slice);
-    resident_.settle(slice);
     return;
   }
+  const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
   leased_[slice].clear();
   for (size_t e = 0; e < extents.size(); ++e)
     leased_[slice].push_back(view_of(extents[e], data[e]));

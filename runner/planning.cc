@@ -156,6 +156,7 @@ budget_of(const CommonOptions& options, const PlannedDevice& device, const Model
     }
   }
   budget.max_sequences = options.max_sequences;
+  budget.source = options.source;
   const uint32_t own = config.context_tokens > 0 ? config.context_tokens : kContextWhenUnknown;
   budget.context_tokens = options.context_tokens > 0 ? options.context_tokens : own;
   if (config.context_tokens > 0 && budget.context_tokens > own) {

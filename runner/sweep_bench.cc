@@ -330,8 +330,10 @@ int bench_sweep(const Arguments& arguments) {
       .device = device.is_gpu ? cuda_sizes() : make_cpu_device({}),
       .kv_type = options.kv_type};
 
-  // On the CPU memory is shared otherwise for every batch; a GPU loads once for the largest.
-  const bool loads_once = device.is_gpu;
+  // Memory is shared otherwise for every batch, as a worker with this --batch would; where all
+  // weights stay in a GPU's memory even with the largest, it loads once.
+  const uint32_t largest = *std::ranges::max_element(batches);
+  bool loads_once = false;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Forecast> forecast;
   std::vector<SweepCase> cases;
@@ -339,9 +341,11 @@ int bench_sweep(const Arguments& arguments) {
   for (uint32_t n_sequences : batches) {
     if (engine == nullptr || !loads_once) {
       engine.reset();
-      options.max_sequences = loads_once ? *std::ranges::max_element(batches) : n_sequences;
+      options.max_sequences = device.is_gpu ? largest : n_sequences;
       ForecastBudget budget = budget_of(options, device, model.config);
       budget.typical_tokens = options.context_tokens;
+      loads_once = device.is_gpu && Forecast(planned, budget, rates).plan().ring_bytes == 0;
+      if (!loads_once) options.max_sequences = budget.max_sequences = n_sequences;
       forecast = forecast_case(planned, budget, options, model.file, rates);
       EngineOptions engine_options = engine_options_of(options);
       engine_options.typical_tokens = options.context_tokens;

@@ -48,12 +48,7 @@ class Llama final : public Model {
         verifies_(options.verify_numerics),
         tensors_(check_llama_tensors(gguf, config)),
         reader_(gguf),
-        embedding_(
-            *tensors_.token_embd,
-            reader_,
-            device,
-            options.limits.max_rows,
-            options.embedding_resident),
+        embedding_(*tensors_.token_embd, reader_, device, options),
         q_dim_(config.n_heads * config.head_dim),
         kv_dim_(config.n_kv_heads * config.head_dim) {
     LlamaGroups groups = cut_llama(tensors_, config, options.max_slice_bytes);
@@ -63,6 +58,7 @@ class Llama final : public Model {
       layers_.push_back(load_layer(tensors_.layers[i], std::move(groups.layers[i])));
     }
     output_norm_ = load_floats(*tensors_.output_norm, reader_, device_);
+    reader_.check_files();
     make_scratch(options.limits);
   }
 
@@ -86,6 +82,10 @@ class Llama final : public Model {
     }
     apply(stream, head_, {{.out = logits_->floats(), .stride = config_.n_vocab}}, n_logits > 0);
     return logits_->floats();
+  }
+
+  void check_files() const override {
+    if (embedding_.reads_file()) reader_.check_files();
   }
 
   std::span<const NumericFault> numeric_faults() const override { return faults_; }

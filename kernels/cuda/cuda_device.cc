@@ -137,8 +137,7 @@ class CudaDevice final : public Device {
   }
 
   void embed(const MatrixView& table, std::span<const uint32_t> ids, float* out) override {
-    if (idle_since_) idle_s_ += std::chrono::duration<double>(Clock::now() - *idle_since_).count();
-    idle_since_.reset();
+    end_idle();
     linear_.embed(table, staging_.send(ids), static_cast<uint32_t>(ids.size()), out, stream_.get());
   }
 
@@ -153,6 +152,7 @@ class CudaDevice final : public Device {
   }
 
   void set_input(const float* x, uint32_t rows, uint32_t n_cols) override {
+    end_idle();
     require_room(rows, n_cols);
     input_ = linear_.prepare(x, rows, n_cols, input_memory_->data(), stream_.get());
   }
@@ -163,6 +163,7 @@ class CudaDevice final : public Device {
       uint32_t rows,
       uint32_t dim,
       float* /*normed*/) override {
+    end_idle();
     require_room(rows, dim);
     input_ = linear_.prepare_rms_norm(
         x, weight, epsilon, rows, dim, nullptr, input_memory_->data(), stream_.get());
@@ -175,6 +176,7 @@ class CudaDevice final : public Device {
   }
 
   void linear(std::span<const LinearPart> parts) override {
+    end_idle();
     const bool is_fresh = std::ranges::any_of(
         parts, [&](const LinearPart& part) { return fresh_.holds(part.weight.data); });
     linear_.apply(input_, parts, stream_.get(), is_fresh ? WeightAge::fresh : WeightAge::settled);
@@ -203,6 +205,7 @@ class CudaDevice final : public Device {
   }
   void gather_rows(const float* x, std::span<const uint32_t> rows, uint32_t dim, float* out)
       override {
+    end_idle();
     cuda::gather_rows(
         x, staging_.send(rows), static_cast<uint32_t>(rows.size()), dim, out, stream_.get());
   }
@@ -270,6 +273,12 @@ class CudaDevice final : public Device {
   }
   void note_idle() {
     if (!idle_since_) idle_since_ = Clock::now();
+  }
+  // The operators that can be the first behind a wait.
+  void end_idle() {
+    if (!idle_since_) return;
+    idle_s_ += std::chrono::duration<double>(Clock::now() - *idle_since_).count();
+    idle_since_.reset();
   }
   // A thread begins with GPU 0.
   void become_current() const {

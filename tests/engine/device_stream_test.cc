@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 
 #include "base/error.h"
 #include "engine/device_ring.h"
@@ -215,6 +216,52 @@ TEST_F(DeviceWeightStream, a_model_that_was_all_resident_streams_when_others_nee
   EXPECT_LT(stream->stats().resident_bytes, all);
   EXPECT_GT(stream->stats().copied_bytes, 0U);
   EXPECT_EQ(device.mismatches(), 0U);
+}
+
+TEST_F(DeviceWeightStream, a_ring_that_is_refused_while_it_shrinks_takes_more_of_the_pieces) {
+  for (const uint32_t n_refusals : {1U, 2U, 3U}) {
+    AsyncDevice device;
+    device.set_free_bytes(1000);
+    const uint64_t all = packed_bytes(model_.plan(), device);
+    StreamOptions pieces = options(all, 64 << 20);
+    pieces.resident_piece_bytes = all / 40;
+    pieces.look_at_memory_every = std::chrono::milliseconds(0);
+    const auto stream = open(device, pieces);
+    sweep(device, *stream, 1);
+    device.set_free_bytes(100);  // pieces go that are as large as the ring and a little more
+    sweep(device, *stream, 1);
+    device.set_free_bytes(500);
+    device.refuse(n_refusals);
+    sweep(device, *stream, 3);
+    EXPECT_LT(stream->stats().resident_bytes, all);
+    EXPECT_GT(stream->stats().resident_bytes, 0U);
+    EXPECT_EQ(device.mismatches(), 0U);
+  }
+}
+
+TEST_F(DeviceWeightStream, a_model_that_is_replaced_while_it_is_resident_is_not_read_from) {
+  AsyncDevice device;
+  device.set_free_bytes(uint64_t{1} << 30);
+  const uint64_t all = packed_bytes(model_.plan(), device);
+  StreamOptions pieces = options(all, 64 << 20);
+  pieces.resident_piece_bytes = all / 5;
+  pieces.look_at_memory_every = std::chrono::milliseconds(0);
+  for (const char* source : {"auto", "registered", "direct"}) {
+    const std::string path = folder_.path(std::string(source) + ".gguf");
+    std::filesystem::copy_file(folder_.path("model.gguf"), path);
+    const GgufModel model = GgufModel::open(path);
+    pieces.source = source;
+    device.set_free_bytes(uint64_t{1} << 30);
+    const auto stream = WeightStream::open(model, model_.plan(), device, pieces, scripted({}));
+    EXPECT_EQ(stream->stats().filled_bytes, model_.plan().streamable_bytes);
+    sweep(device, *stream, 1);
+    const std::string other = folder_.path("other.gguf");
+    std::filesystem::copy_file(path, other);
+    std::filesystem::rename(other, path);
+    sweep(device, *stream, 1);  // nothing of it is read
+    device.set_free_bytes(0);
+    EXPECT_MODEL_ERROR(sweep(device, *stream, 3), path);
+  }
 }
 
 // What is to stay is read, and copied, with the sweep that needs it first.

@@ -18,6 +18,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 #include "support/temporary_folder.h"
 
 namespace nightsweep {
@@ -299,6 +300,20 @@ TEST_F(FileReaderTest, a_file_that_is_not_what_its_head_said_is_refused) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::model);
     EXPECT_NE(std::string(error.what()).find("missing"), std::string::npos);
+  }
+}
+
+TEST_F(FileReaderTest, another_file_of_the_same_name_and_size_is_refused) {
+  write_file(path_, 4096, 1);
+  for (const char* source : {"auto", "pread", "mmap"}) {
+    FileReaderOptions options = options_for(path_, source);
+    options.identities = {
+        identity_of(open_for_reading(path_, ErrorKind::model).value(), path_, ErrorKind::model)};
+    open_file_reader(options);
+    const std::string other = folder_.path("other");
+    write_file(other, 4096, 2);
+    std::filesystem::rename(other, path_);
+    EXPECT_MODEL_ERROR(open_file_reader(options), path_ + ": expected the file whose head");
   }
 }
 

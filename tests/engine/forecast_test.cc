@@ -84,6 +84,38 @@ TEST(Forecast, a_70b_model_in_24_gib_streams_what_its_link_allows) {
   }
 }
 
+// What neither weights nor keys and values take is a small part: prompts of 128 tokens and answers
+// of 65 keep 192 of them in three pages, not in four.
+TEST(Forecast, a_70b_model_in_24_gib_leaves_to_the_weights_what_nothing_else_needs) {
+  for (const uint32_t n : {32U, 64U, 128U}) {
+    const Forecast forecast(
+        llama_70b().on_gpu(),
+        {.vram_bytes = 24 * kGiB,
+         .ram_bytes = 64 * kGiB,
+         .max_sequences = n,
+         .context_tokens = 193,
+         .typical_tokens = 193},
+        h200());
+    const MemoryPlan& plan = forecast.plan();
+    EXPECT_EQ(plan.n_kv_pages, 3 * n);
+    EXPECT_EQ(forecast.n_sequences(), n);
+    const uint64_t kv_bytes = 192 * n * forecast.kv_bytes_per_token();
+    EXPECT_LT(plan.scratch_bytes + plan.ring_bytes, 24 * kGiB / 16);
+    // Prompts fill 2,048 rows beside those that decode.
+    EXPECT_EQ(plan.limits.max_rows, 2048 + n);
+    // The limits are 83, 167 and 333 tokens/s; the last is more than keys and values in f16
+    // leave room for, with nothing else in the memory but they and weights.
+    const double least_s =
+        static_cast<double>(forecast.demand().weight_bytes + kv_bytes - 24 * kGiB) / 55.3e9;
+    EXPECT_GT(decode_tps(forecast, 160), 0.92 * n / least_s) << n;
+    if (n < 128) {
+      EXPECT_GT(decode_tps(forecast, 160), 0.96 * 167 * n / 64);
+    } else {
+      EXPECT_LT(n / least_s, 0.92 * 333);
+    }
+  }
+}
+
 TEST(Forecast, every_byte_of_the_weights_is_in_one_tier) {
   for (const uint64_t vram : {4 * kGiB, 12 * kGiB, 24 * kGiB, 80 * kGiB}) {
     for (const uint64_t ram : {4 * kGiB, 16 * kGiB, 64 * kGiB}) {
@@ -103,6 +135,36 @@ TEST(Forecast, every_byte_of_the_weights_is_in_one_tier) {
       EXPECT_GE(placement.resident_bytes, by_tier[0]);
     }
   }
+}
+
+TEST(Placement, a_source_that_is_asked_for_is_planned) {
+  const auto placed = [](const char* source, uint64_t ram_bytes) {
+    return Forecast(
+               llama_70b().on_gpu(),
+               {.vram_bytes = 24 * kGiB,
+                .ram_bytes = ram_bytes,
+                .max_sequences = 16,
+                .context_tokens = 512,
+                .source = source},
+               h200())
+        .placement();
+  };
+  EXPECT_EQ(placed("auto", 64 * kGiB).disk_bytes, 0U);
+  for (const char* source : {"direct", "mmap"}) {
+    const Placement placement = placed(source, 64 * kGiB);
+    EXPECT_EQ(placement.host_bytes, 0U) << source;
+    EXPECT_EQ(placement.disk_bytes, placement.link_bytes) << source;
+  }
+  for (const char* source : {"pinned", "registered"}) {
+    EXPECT_EQ(placed(source, 64 * kGiB).disk_bytes, 0U) << source;
+    EXPECT_ERROR(ErrorKind::device, placed(source, 12 * kGiB), source);
+  }
+  EXPECT_ERROR(
+      ErrorKind::usage,
+      Forecast(
+          llama_8b().on_cpu(), {.ram_bytes = 4 * kGiB, .context_tokens = 512, .source = "pinned"},
+          h200()),
+      "--source pinned");
 }
 
 // The planner and the stream must not choose otherwise.

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "engine/engine_fixture.h"
 #include "engine/inspect.h"
 #include "engine/machine_probe.h"
 #include "support/detached_device.h"
 #include "support/expect_error.h"
+#include "support/temporary_folder.h"
 
 namespace nightsweep {
 namespace {
@@ -79,6 +81,24 @@ TEST(MachineProbe, finds_a_rate_for_everything_that_a_cpu_does) {
         EXPECT_GT(rate.weights_per_s, 0);
     }
   }
+}
+
+TEST(SyntheticModel, appears_whole_or_not_at_all) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("model");
+  struct Stop {};
+  EXPECT_THROW(
+      write_synthetic_model(
+          "llama-tiny:Q4_0", path,
+          [&](uint64_t /*done*/, uint64_t /*total*/) {
+            EXPECT_FALSE(std::filesystem::exists(path));
+            throw Stop();
+          }),
+      Stop);
+  EXPECT_TRUE(std::filesystem::is_empty(std::filesystem::path(path).parent_path()));
+  write_synthetic_model("llama-tiny:Q4_0", path);
+  EXPECT_EQ(
+      std::filesystem::file_size(path), synthetic_model("llama-tiny:Q4_0").file_bytes().front());
 }
 
 TEST(MachineProbe, copies_from_memory_that_the_device_knows) {

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <random>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 #include "support/gguf_writer.h"
 #include "support/scripted_reader.h"
 #include "support/temporary_folder.h"
@@ -162,6 +164,15 @@ TEST_F(TensorReaderTest, what_lies_outside_the_tensor_is_refused) {
   EXPECT_THROW(reader.read_rows(tensor, std::vector<uint32_t>{1200}, &out), Error);
   EXPECT_THROW(reader.read(tensor, tensor.size_bytes, 1, &out), Error);
   EXPECT_THROW(reader.read(tensor, 1, UINT64_MAX, &out), Error);
+}
+
+TEST_F(TensorReaderTest, a_file_that_was_written_to_is_noticed_behind_its_reads) {
+  TensorReader reader(*model_);
+  reader.check_files();
+  const std::string path = model_->paths().back();
+  std::filesystem::last_write_time(
+      path, std::filesystem::last_write_time(path) + std::chrono::seconds(3));
+  EXPECT_MODEL_ERROR(reader.check_files(), path);
 }
 
 }  // namespace

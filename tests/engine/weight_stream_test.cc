@@ -386,8 +386,9 @@ TEST_F(WeightStreamTest, a_file_replaced_while_running_goes_on_with_the_bytes_it
   for (const char* source : {"auto", "pread", "mmap"}) {
     const std::string kept = folder_.path("kept");
     std::filesystem::copy_file(path, kept, std::filesystem::copy_options::overwrite_existing);
+    const GgufModel opened = GgufModel::open(path);
     const auto stream = WeightStream::open(
-        model.model(), model.plan(), device_,
+        opened, model.plan(), device_,
         {.ring_bytes = min_ring_bytes(model.plan()), .source = source});
     expect_sweeps(*stream, model, 1);
     const std::string other = folder_.path("other");

@@ -34,11 +34,20 @@ class AsyncDevice final : public FakeDevice {
   uint64_t free_bytes() const override { return free_bytes_; }
   void set_free_bytes(uint64_t free_bytes) { free_bytes_ = free_bytes; }
 
+  std::unique_ptr<DeviceMemory> allocate(size_t size_bytes) override {
+    if (n_refusals_ > 0) {
+      --n_refusals_;
+      fail(ErrorKind::device, "refused by the test");
+    }
+    return FakeDevice::allocate(size_bytes);
+  }
   std::unique_ptr<DeviceMemory> allocate_host(size_t size_bytes) override {
     if (size_bytes > host_bytes_left_) fail(ErrorKind::device, "refused by the test");
     host_bytes_left_ -= size_bytes;
-    return allocate(size_bytes);
+    return FakeDevice::allocate(size_bytes);
   }
+  // So many more calls of allocate() fail: others were faster.
+  void refuse(uint32_t n_allocations) { n_refusals_ = n_allocations; }
   // What allocate_host() still gives.
   void set_host_bytes_left(uint64_t size_bytes) { host_bytes_left_ = size_bytes; }
 
@@ -180,6 +189,7 @@ class AsyncDevice final : public FakeDevice {
   std::atomic<bool> is_lost_ = false;
   std::atomic<uint64_t> free_bytes_ = 0;
   std::atomic<uint64_t> host_bytes_left_ = UINT64_MAX;
+  std::atomic<uint32_t> n_refusals_ = 0;
   std::atomic<uint32_t> mismatches_ = 0;
   Queue operators_{1};
   Queue copies_{2};

@@ -60,7 +60,7 @@ class ScriptedReader final : public FileReader {
  public:
   ScriptedReader(const FileReaderOptions& options, ReaderScript script)
       : FileReader(
-            FileSet::open(options.paths, options.file_bytes, 0),
+            FileSet::open(options.paths, options.file_bytes, 0, options.identities),
             "scripted",
             script.alignment,
             options.depth),

@@ -15,6 +15,7 @@ struct LaunchShape {
   dim3 grid;
   uint32_t threads = 0;
   size_t shared_bytes = 0;
+  uint32_t cluster_blocks = 1;  // neighbours along x that run together and talk: 9.0 and later
 };
 
 // Numbers as they are; of an address or a structure that it was there.
@@ -41,8 +42,12 @@ fail_launch(cudaError_t status, const char* name, const LaunchShape& shape, cons
   fail_status(status, text + ")");
 }
 
-// Whether this thread's GPU may start a kernel while the one before it ends (9.0 and later).
+// Whether this thread's GPU may start a kernel while the one before it ends, and blocks in clusters
+// (9.0 and later).
 bool can_start_early();
+inline bool can_start_clusters() {
+  return can_start_early();
+}
 
 #ifdef __CUDACC__
 // EARLY STARTS (programmatic dependent launch, 9.0 and later; nothing before). Every kernel of a
@@ -53,9 +58,9 @@ bool can_start_early();
 //
 // The kernels between the linear operators let the next one start as soon as their own wait is
 // over, when the multiprocessors are empty: its weights are on their way meanwhile. A linear
-// operator does so only for few rows, and for its neighbour of another type: many blocks that start
-// in the tail of another kernel crowd on the few multiprocessors that are free by then, and stay
-// there.
+// operator does so early for few rows only, and for its neighbour of another type: many blocks that
+// start in the tail of another kernel crowd on the few multiprocessors that are free by then, and
+// stay there. For many rows each block does so when all that is left to it is to store its sums.
 __device__ __forceinline__ void let_next_start() {
   #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -73,21 +78,31 @@ __device__ __forceinline__ void wait_for_earlier() {
 class LaunchSettings {
  public:
   LaunchSettings(const LaunchShape& shape, cudaStream_t stream, bool may_start_early = true) {
-    attribute_.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute_.val.programmaticStreamSerializationAllowed = 1;
+    const auto add = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
+      attributes_[config_.numAttrs].id = id;
+      return attributes_[config_.numAttrs++].val;
+    };
+    if (may_start_early && can_start_early()) {
+      add(cudaLaunchAttributeProgrammaticStreamSerialization)
+          .programmaticStreamSerializationAllowed = 1;
+    }
+    if (shape.cluster_blocks > 1) {
+      auto& size = add(cudaLaunchAttributeClusterDimension).clusterDim;
+      size.x = shape.cluster_blocks;
+      size.y = size.z = 1;
+    }
     config_.gridDim = shape.grid;
     config_.blockDim = dim3(shape.threads);
     config_.dynamicSmemBytes = shape.shared_bytes;
     config_.stream = stream;
-    config_.attrs = &attribute_;
-    config_.numAttrs = may_start_early && can_start_early() ? 1 : 0;
+    config_.attrs = attributes_;
   }
   LaunchSettings(const LaunchSettings&) = delete;
   LaunchSettings& operator=(const LaunchSettings&) = delete;
   const cudaLaunchConfig_t* get() const { return &config_; }
 
  private:
-  cudaLaunchAttribute attribute_{};
+  cudaLaunchAttribute attributes_[2] = {};
   cudaLaunchConfig_t config_{};
 };
 

@@ -70,6 +70,9 @@ const KernelEntry& kernel_of(QuantType type, TileShape shape) {
 // So few blocks of the kernel that follows may start in the tail of this one: they need not spread.
 constexpr uint32_t kFewRows = 16;
 
+// More than half of a multiprocessor's 228 KiB (9.0, of the wide tiles).
+constexpr size_t kSharedBytesOfOne = size_t{115} << 10;
+
 // Blocks of a kernel that run at once on a multiprocessor; more would not help.
 constexpr uint32_t kMaxBlocksPerMultiprocessor = 4;
 
@@ -204,7 +207,7 @@ void LinearOperator::prepare_kernel(QuantType type, TileShape shape) {
     check(
         cudaFuncSetAttribute(
             kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-            static_cast<int>(kernel.shared_bytes)),
+            static_cast<int>(shared_bytes(shape, kernel, 1))),
         doing, type);
   }
   int per_multiprocessor = 0;
@@ -358,7 +361,8 @@ void LinearOperator::apply(
     args.input = reinterpret_cast<const uint8_t*>(input.data);
     args.input_scale = scales_of(input);
     const KernelEntry& kernel = kernel_of(type, shape);
-    const uint32_t resident = resident_[static_cast<uint32_t>(type)][static_cast<uint32_t>(shape)];
+    const uint32_t resident =
+        std::min(resident_of(type, shape), options_.blocks.value_or(UINT32_MAX));
     uint32_t n_units = args.n_tiles;
     if (traits.stages != 0) {
       const uint32_t n_tiles = args.n_tiles * divide_up(input.rows, traits.rows);
@@ -370,22 +374,25 @@ void LinearOperator::apply(
       n_units = n_tiles * (is_apart ? kSplits : 1);
     }
     const uint32_t n_blocks = std::min(n_units, resident);
-    // Launches beside each other have counters and sums of their own.
-    const size_t n_partial_bytes = traits.stages == 0 ? 0 : n_blocks * kSplits * tile_bytes(shape);
+    // Launches beside each other have counters and sums of their own; the small tiles need neither.
+    const uint32_t n_counters = traits.stages == 0 ? 0 : n_blocks;
+    const size_t n_partial_bytes = n_counters * kSplits * tile_bytes(shape);
     const bool may_be_beside = traits.stages == 0 || is_wide(shape);
     const bool has_room = partial_at + n_partial_bytes <= partial_bytes_ &&
-                          (first_counter + n_blocks) * sizeof(uint32_t) <= counter_bytes_;
+                          (first_counter + n_counters) * sizeof(uint32_t) <= counter_bytes_;
     args.is_beside = may_be_beside && group > 0 && has_room;
     args.lets_next = group + 1 < n_groups ? may_be_beside : input.rows <= kFewRows;
     if (!args.is_beside) first_counter = partial_at = 0;
     args.arrived = reinterpret_cast<uint32_t*>(workspace_) + first_counter;
     args.partials = reinterpret_cast<float4*>(workspace_ + counter_bytes_ + partial_at);
-    first_counter += n_blocks;
+    first_counter += n_counters;
     partial_at += n_partial_bytes;
     ++group;
     void* kernel_args[] = {&args};
     const LaunchSettings settings(
-        {.grid = {n_blocks}, .threads = traits.threads, .shared_bytes = kernel.shared_bytes},
+        {.grid = {n_blocks},
+         .threads = traits.threads,
+         .shared_bytes = shared_bytes(shape, kernel, n_blocks)},
         stream, age == WeightAge::settled);
     check(
         cudaLaunchKernelExC(settings.get(), kernel.function, kernel_args), "the linear operator",
@@ -394,15 +401,22 @@ void LinearOperator::apply(
   for_groups(parts, input.rows, input.n_cols, WeightLayout::packed, run);
 }
 
+// Blocks that start while those of the kernel before leave would sit down two on one multiprocessor
+// and leave others empty: where each can have its own, they take too much memory for two.
+size_t LinearOperator::shared_bytes(TileShape shape, const KernelEntry& kernel, uint32_t n_blocks)
+    const {
+  return is_wide(shape) && n_blocks <= n_multiprocessors_
+             ? std::max<size_t>(kernel.shared_bytes, kSharedBytesOfOne)
+             : kernel.shared_bytes;
+}
+
 // Sets the tiles of a launch. Where the tiles for up to 64 rows are fewer than the blocks that run
 // at once, they are halved.
 TileShape LinearOperator::fitting_shape(QuantType type, LinearArgs& args) const {
-  const auto resident = [&](TileShape shape) {
-    return resident_[static_cast<uint32_t>(type)][static_cast<uint32_t>(shape)];
-  };
   TileShape shape = shape_for(args.rows);
   set_tiles(args, tile_traits(shape).outputs);
-  if (shape == TileShape::wide_64 && !options_.tile && args.n_tiles * kSplits < resident(shape)) {
+  if (shape == TileShape::wide_64 && !options_.tile &&
+      args.n_tiles * kSplits < resident_of(type, shape)) {
     shape = TileShape::narrow_64;
     set_tiles(args, tile_traits(shape).outputs);
   }

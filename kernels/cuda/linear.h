@@ -45,9 +45,11 @@ enum class WeightAge { fresh, settled };
 
 enum class TileShape : uint32_t;
 struct LinearArgs;
+struct KernelEntry;
 struct LinearOptions {
-  bool allow_wide = true;         // warpgroup products, where the GPU has them
-  std::optional<TileShape> tile;  // one tile for every number of rows, for tests and benchmarks
+  bool allow_wide = true;          // warpgroup products, where the GPU has them
+  std::optional<TileShape> tile;   // one tile for every number of rows, for tests and benchmarks
+  std::optional<uint32_t> blocks;  // at most so many a launch, for tests: each then has more to do
 };
 
 class LinearOperator {
@@ -129,17 +131,23 @@ class LinearOperator {
 
  private:
   static constexpr uint32_t kMaxType = 31;
-  static constexpr uint32_t kMaxShapes = 10;
+  static constexpr uint32_t kMaxShapes = 9;
   static bool wide_products_agree();
   void prepare_kernel(QuantType type, TileShape shape);
   TileShape shape_for(uint32_t rows) const;
   TileShape fitting_shape(QuantType type, LinearArgs& args) const;
+  // Of a block of a launch.
+  size_t shared_bytes(TileShape shape, const KernelEntry& kernel, uint32_t n_blocks) const;
+  // Blocks that run at once.
+  uint32_t resident_of(QuantType type, TileShape shape) const {
+    return resident_[static_cast<uint32_t>(type)][static_cast<uint32_t>(shape)];
+  }
   PreparedInput input_at(std::byte* memory, uint32_t rows, uint32_t n_cols) const;
 
   LinearOptions options_;
   bool has_wide_ = false;
   uint32_t n_multiprocessors_ = 0;
-  uint32_t resident_[kMaxType][kMaxShapes] = {};  // blocks that run at once
+  uint32_t resident_[kMaxType][kMaxShapes] = {};
   size_t counter_bytes_ = 0;
   size_t partial_bytes_ = 0;
   std::byte* workspace_ = nullptr;

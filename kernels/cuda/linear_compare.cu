@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint32_t kSteps = 64;
 constexpr uint32_t kTrials = 64;  // blocks
+constexpr uint32_t kGroups = 4;   // of 8 rows: the narrowest product of the wide tiles
 
 __device__ uint32_t mix(uint32_t value) {
   value = (value ^ value >> 16) * 0x7FEB352DU;
@@ -29,15 +30,15 @@ __device__ uint32_t random_pair(uint32_t seed, uint32_t trial) {
 
 __global__ void __launch_bounds__(128) compare_products(uint32_t* differences) {
 #ifdef NIGHTSWEEP_WARPGROUP
-  __shared__ __align__(1024) uint8_t input[2 * kInputChunkBytes];
+  __shared__ __align__(1024) uint8_t input[kGroups * kInputChunkBytes];
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t g = lane / 4;
   const uint32_t t = lane % 4;
-  float wide[8] = {};
-  float narrow[2][4] = {};
+  float wide[4 * kGroups] = {};
+  float narrow[kGroups][4] = {};
   for (uint32_t step = 0; step < kSteps; ++step) {
     const uint32_t seed = step * 4096;
-    for (uint32_t i = threadIdx.x; i < 128; i += 128) {
+    for (uint32_t i = threadIdx.x; i < 64 * kGroups; i += 128) {
       // Word i: of group i / 64, columns 2 (i % 4) and the next of piece i / 32 % 2, row i / 4 % 8.
       const uint32_t row = i / 4 % 8;
       const uint32_t at =
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(128) compare_products(uint32_t* differences) {
         wide, a, input_descriptor(static_cast<uint32_t>(__cvta_generic_to_shared(input))));
     warpgroup_commit();
     warpgroup_wait<0>();
-    for (uint32_t n = 0; n < 2; ++n) {
+    for (uint32_t n = 0; n < kGroups; ++n) {
       const uint8_t* const at = input + n * kInputChunkBytes + 128 * g + 4 * t;
       multiply(
           narrow[n], a, *reinterpret_cast<const uint32_t*>(at + 16 * g),
@@ -63,11 +64,11 @@ __global__ void __launch_bounds__(128) compare_products(uint32_t* differences) {
     __syncthreads();
   }
   uint32_t count = 0;
-  for (uint32_t i = 0; i < 8; ++i)
+  for (uint32_t i = 0; i < 4 * kGroups; ++i)
     count += __float_as_uint(wide[i]) != __float_as_uint(narrow[i / 4][i % 4]);
   if (count != 0) atomicAdd(differences, count);
 #else
-  atomicAdd(differences, 8U);
+  atomicAdd(differences, 4 * kGroups);
 #endif
 }
 

@@ -1,6 +1,6 @@
 // The input of the linear operator: normed or gated, scaled by a power of two a row, rounded to f16
-// and put in the order of the tensor cores (linear_layout.h). One block of threads a row; sums and
-// scale depend on the row and its length alone.
+// and put in the order of the tensor cores (linear_layout.h). One block of threads a row, or
+// several that share it; sums and scale depend on the row and its length alone.
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/launch.h"
@@ -9,26 +9,80 @@
 namespace nightsweep::cuda {
 namespace {
 
-// Columns that a thread turns into 16 bytes: of 32, those of lane t in the operand's order.
+// An item of a row: columns that a thread turns into 16 bytes.
 constexpr uint32_t kItemCols = 8;
 
-// Column of element i of item t of a group of 32.
-__device__ __forceinline__ uint32_t item_col(uint32_t t, uint32_t i) {
-  return 16 * (i / 4) + 8 * (i / 2 % 2) + 2 * t + i % 2;
+// The sum and the largest of a block's threads.
+struct Totals {
+  float sum;
+  uint32_t largest;
+};
+
+__device__ __forceinline__ uint32_t largest_in_warp(uint32_t value) {
+  return __reduce_max_sync(0xFFFFFFFFU, value);
 }
 
-template <typename T, typename Combine>
-__device__ T reduce_block(T value, T* scratch, Combine combine) {
+__device__ __forceinline__ float sum_in_warp(float value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
-    value = combine(value, __shfl_xor_sync(0xFFFFFFFFU, value, offset));
-  const uint32_t warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 == 0) scratch[warp] = value;
+    value += __shfl_xor_sync(0xFFFFFFFFU, value, offset);
+  return value;
+}
+
+__device__ __forceinline__ Totals totals_of_block(Totals own, Totals (&warps)[32]) {
+  own = {sum_in_warp(own.sum), largest_in_warp(own.largest)};
+  const uint32_t lane = threadIdx.x % 32;
+  if (lane == 0) warps[threadIdx.x / 32] = own;
   __syncthreads();
-  value = threadIdx.x % 32 < blockDim.x / 32 ? scratch[threadIdx.x % 32] : T{};
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    value = combine(value, __shfl_xor_sync(0xFFFFFFFFU, value, offset));
+  own = lane < blockDim.x / 32 ? warps[lane] : Totals{0.0F, 0};
+  return {sum_in_warp(own.sum), largest_in_warp(own.largest)};
+}
+
+__device__ __forceinline__ uint32_t largest_in_block(uint32_t value, uint32_t (&warps)[32]) {
+  value = largest_in_warp(value);
+  const uint32_t lane = threadIdx.x % 32;
+  if (lane == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  return largest_in_warp(lane < blockDim.x / 32 ? warps[lane] : 0);
+}
+
+// BLOCKS THAT SHARE A ROW, where the GPU has clusters (9.0 and later): each warp tells its largest
+// value to all of them. Says "I run" first, and before it writes to others waits for theirs.
+constexpr uint32_t kSharers = 8;
+
+__device__ __forceinline__ void say_that_block_runs() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ uint32_t
+largest_of_sharers(uint32_t value, uint32_t (&warps)[kSharers * 32]) {
+  value = largest_in_warp(value);
+#if __CUDA_ARCH__ >= 900
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t n_warps = blockDim.x / 32;
+  const uint32_t own = blockIdx.x % kSharers * n_warps + threadIdx.x / 32;
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  if (lane < kSharers) {
+    const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(&warps[own]));
+    asm volatile(
+        "{\n"
+        ".reg .u32 there;\n"
+        "mapa.shared::cluster.u32 there, %0, %1;\n"
+        "st.shared::cluster.u32 [there], %2;\n"
+        "}\n" ::"r"(at),
+        "r"(lane), "r"(value)
+        : "memory");
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  value = 0;
+  for (uint32_t i = lane; i < kSharers * n_warps; i += 32)
+    value = max(value, warps[i]);
+  value = largest_in_warp(value);
+#endif
   return value;
 }
 
@@ -36,97 +90,121 @@ __device__ __forceinline__ float gated(float gate, float up) {
   return gate / (1.0F + expf(-gate)) * up;
 }
 
-// The values of an item; zero past the row's end. All loads are on their way before one is used.
-template <InputKind kKind>
+// The values of an item of a row; zero past its end.
 __device__ __forceinline__ void
-load_item(const InputArgs& args, uint32_t row, uint32_t item, float (&v)[kItemCols]) {
-  constexpr bool kGated = kKind == InputKind::gated;
-  const float* const x = args.x + size_t{row} * args.n_cols;
-  const float* const up = kGated ? args.second + size_t{row} * args.n_cols : nullptr;
-  float ups[kItemCols] = {};
-  if (args.n_cols % kChunk == 0) {
+load_item(const float* row, uint32_t n_cols, uint32_t item, float (&v)[kItemCols]) {
+  const float* const from = row + item * kItemCols;
+  if (n_cols % kChunk == 0) {
 #pragma unroll
-    for (uint32_t i = 0; i < kItemCols; i += 2) {
-      const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
-      const float2 pair = *reinterpret_cast<const float2*>(x + col);
-      v[i] = pair.x;
-      v[i + 1] = pair.y;
-      if constexpr (kGated) {
-        const float2 up_pair = *reinterpret_cast<const float2*>(up + col);
-        ups[i] = up_pair.x;
-        ups[i + 1] = up_pair.y;
-      }
+    for (uint32_t i = 0; i < kItemCols; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(from + i);
+      v[i] = four.x;
+      v[i + 1] = four.y;
+      v[i + 2] = four.z;
+      v[i + 3] = four.w;
     }
   } else {
 #pragma unroll
-    for (uint32_t i = 0; i < kItemCols; ++i) {
-      const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
-      v[i] = col < args.n_cols ? x[col] : 0.0F;
-      if constexpr (kGated) ups[i] = col < args.n_cols ? up[col] : 0.0F;
-    }
-  }
-  if constexpr (kGated) {
-#pragma unroll
     for (uint32_t i = 0; i < kItemCols; ++i)
-      v[i] = gated(v[i], ups[i]);
+      v[i] = item * kItemCols + i < n_cols ? from[i] : 0.0F;
   }
 }
 
-template <InputKind kKind, int kItems>
-__global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
-  __shared__ float sums[32];
-  __shared__ uint32_t largest[32];
-  const uint32_t row = blockIdx.x;
+__device__ __forceinline__ uint32_t magnitude(float value) {
+  return __float_as_uint(value) & 0x7FFFFFFFU;
+}
+
+// Of which values what follows holds: none is so large or so small that a product with another
+// factor would leave the range of float, or so near a power of two that its last bits could change
+// the exponent.
+__device__ __forceinline__ bool has_sure_exponent(float value) {
+  constexpr uint32_t kMargin = 64;
+  const uint32_t mantissa = __float_as_uint(value) & 0x7FFFFFU;
+  return value > 0x1p-100F && value < 0x1p+100F && mantissa >= kMargin &&
+         mantissa <= 0x7FFFFFU - kMargin;
+}
+
+// kIsShared: kSharers blocks a row, an item a thread. Else a block a row.
+template <InputKind kKind, int kItems, int kMostThreads, int kMinBlocks, bool kIsShared>
+__global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const InputArgs args) {
+  static_assert(!kIsShared || (kKind != InputKind::rms_norm && kItems == 1));
+  __shared__ Totals totals[32];
+  __shared__ uint32_t largest[kIsShared ? kSharers * 32 : 32];
+  const uint32_t row = kIsShared ? blockIdx.x / kSharers : blockIdx.x;
+  const uint32_t first_item = kIsShared ? blockIdx.x % kSharers * blockDim.x : 0;
   const uint32_t n_chunks = chunk_count(args.n_cols);
   const uint32_t n_items = n_chunks * (kChunk / kItemCols);
   const bool is_row = row < args.rows;
+  const auto item_of = [&](int k) { return first_item + threadIdx.x + k * blockDim.x; };
+  if constexpr (kIsShared) say_that_block_runs();
 
   // The norm's weights are there before x is.
   constexpr bool kWeightsFirst = kKind == InputKind::rms_norm && kItems <= 2;
-  float norm_weights[kWeightsFirst ? kItems : 1][kItemCols];
+  float norm_weights[kWeightsFirst ? kItems : 1][kItemCols] = {};
   if constexpr (kWeightsFirst) {
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-      const uint32_t item = threadIdx.x + k * blockDim.x;
-#pragma unroll
-      for (uint32_t i = 0; i < kItemCols; ++i) {
-        const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
-        norm_weights[k][i] = item < n_items && col < args.n_cols ? args.second[col] : 0.0F;
-      }
+      if (item_of(k) < n_items) load_item(args.second, args.n_cols, item_of(k), norm_weights[k]);
     }
   }
   wait_for_earlier();
   let_next_start();
 
+  // All loads are on their way before one is used.
   float v[kItems][kItemCols] = {};
+  constexpr bool kGated = kKind == InputKind::gated;
+  float ups[kGated ? kItems : 1][kItemCols] = {};
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
-    const uint32_t item = threadIdx.x + k * blockDim.x;
-    if (is_row && item < n_items) load_item<kKind>(args, row, item, v[k]);
+    if (!is_row || item_of(k) >= n_items) continue;
+    load_item(args.x + size_t{row} * args.n_cols, args.n_cols, item_of(k), v[k]);
+    if constexpr (kGated)
+      load_item(args.second + size_t{row} * args.n_cols, args.n_cols, item_of(k), ups[k]);
   }
-
-  if constexpr (kKind == InputKind::rms_norm) {
-    float sum = 0.0F;
+  if constexpr (kGated) {
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
 #pragma unroll
       for (uint32_t i = 0; i < kItemCols; ++i)
-        sum = fmaf(v[k][i], v[k][i], sum);
+        v[k][i] = gated(v[k][i], ups[k][i]);
     }
-    sum = reduce_block(sum, sums, [](float a, float b) { return a + b; });
-    const float mean = sum / static_cast<float>(args.n_cols);
-    const float inverse = 1.0F / sqrtf(mean + args.epsilon);
+  }
+
+  // A norm's largest value is found together with its sum, from products that are not yet divided;
+  // only where that leaves a doubt of its exponent, it is looked for again.
+  uint32_t top = 0;
+  bool knows_top = false;
+  if constexpr (kKind == InputKind::rms_norm) {
+    Totals own{0.0F, 0};
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-      const uint32_t item = threadIdx.x + k * blockDim.x;
 #pragma unroll
       for (uint32_t i = 0; i < kItemCols; ++i) {
-        const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
-        if (is_row && item < n_items && col < args.n_cols) {
-          const float weight =
-              kWeightsFirst ? norm_weights[kWeightsFirst ? k : 0][i] : args.second[col];
-          v[k][i] = v[k][i] * inverse * weight;
-        }
+        own.sum = fmaf(v[k][i], v[k][i], own.sum);
+        if constexpr (kWeightsFirst)
+          own.largest = max(own.largest, magnitude(v[k][i] * norm_weights[k][i]));
+      }
+    }
+    own = totals_of_block(own, totals);
+    const float mean = own.sum / static_cast<float>(args.n_cols);
+    const float inverse = 1.0F / sqrtf(mean + args.epsilon);
+    if constexpr (kWeightsFirst) {
+      const float product = __uint_as_float(own.largest);
+      const float scaled = product * inverse;
+      knows_top = has_sure_exponent(product) && has_sure_exponent(scaled);
+      top = magnitude(scaled);
+    }
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      float weights[kItemCols] = {};
+      if constexpr (!kWeightsFirst) {
+        if (item_of(k) < n_items) load_item(args.second, args.n_cols, item_of(k), weights);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kItemCols; ++i) {
+        if (!is_row || item_of(k) * kItemCols + i >= args.n_cols) continue;  // stays zero
+        v[k][i] = v[k][i] * inverse *
+                  (kWeightsFirst ? norm_weights[kWeightsFirst ? k : 0][i] : weights[i]);
       }
     }
   }
@@ -135,30 +213,35 @@ __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
     float* const values = args.values + size_t{row} * args.n_cols;
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-      const uint32_t item = threadIdx.x + k * blockDim.x;
 #pragma unroll
       for (uint32_t i = 0; i < kItemCols; ++i) {
-        const uint32_t col = item / 4 * 32 + item_col(item % 4, i);
-        if (item < n_items && col < args.n_cols) values[col] = v[k][i];
+        const uint32_t col = item_of(k) * kItemCols + i;
+        if (col < args.n_cols) values[col] = v[k][i];
       }
     }
   }
   if (args.prepared == nullptr) return;
 
   // By bits, so that a NaN is larger than all numbers.
-  uint32_t top = 0;
+  if (!knows_top) {
+    top = 0;
 #pragma unroll
-  for (int k = 0; k < kItems; ++k) {
+    for (int k = 0; k < kItems; ++k) {
 #pragma unroll
-    for (uint32_t i = 0; i < kItemCols; ++i)
-      top = max(top, __float_as_uint(v[k][i]) & 0x7FFFFFFFU);
+      for (uint32_t i = 0; i < kItemCols; ++i)
+        top = max(top, magnitude(v[k][i]));
+    }
+    if constexpr (kIsShared) {
+      top = largest_of_sharers(top, largest);
+    } else {
+      top = largest_in_block(top, largest);
+    }
   }
-  top = reduce_block(top, largest, [](uint32_t a, uint32_t b) { return max(a, b); });
   // The largest value comes to lie in [2^14, 2^15). What is not finite stays so.
   const int exponent =
       top == 0 || top >= 0x7F800000U ? 0 : min(14 - (static_cast<int>(top >> 23) - 127), 126);
   const float scale = __int_as_float((exponent + 127) << 23);
-  if (threadIdx.x == 0) args.scale[row] = __int_as_float((127 - exponent) << 23);
+  if (first_item + threadIdx.x == 0) args.scale[row] = __int_as_float((127 - exponent) << 23);
 
   // Of this row's group: the first chunk, and how far it is from one chunk to the next.
   uint8_t* group = args.prepared + size_t{row / 8} * n_chunks * kInputChunkBytes;
@@ -171,7 +254,7 @@ __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
   }
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
-    const uint32_t item = threadIdx.x + k * blockDim.x;
+    const uint32_t item = item_of(k);
     if (item >= n_items) continue;
     uint32_t words[4];
 #pragma unroll
@@ -180,44 +263,65 @@ __global__ void __launch_bounds__(1024) input_kernel(const InputArgs args) {
       words[i] = *reinterpret_cast<const uint32_t*>(&pair);
     }
     uint8_t* const chunk = group + size_t{item / 8} * chunk_stride;
+    const uint32_t piece = item % 8;  // of the chunk
     if (args.tile_rows != 0) {
-      uint8_t* const line = chunk + 128 * (row % 8);
-#pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t piece = item / 4 % 2 * 4 + i;
-        *reinterpret_cast<uint32_t*>(line + 16 * (piece ^ row % 8) + 4 * (item % 4)) = words[i];
-      }
-    } else {
-      *reinterpret_cast<uint4*>(chunk + 512 * (item / 4 % 2) + 64 * (row % 8) + 16 * (item % 4)) =
+      *reinterpret_cast<uint4*>(chunk + 128 * (row % 8) + 16 * (piece ^ row % 8)) =
           make_uint4(words[0], words[1], words[2], words[3]);
+    } else {
+      // Word i is for lane 4 g + i of the operand.
+      uint8_t* const lanes = chunk + 512 * (piece / 4) + 64 * (row % 8) + 4 * (piece % 4);
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i)
+        *reinterpret_cast<uint32_t*>(lanes + 16 * i) = words[i];
     }
   }
 }
 
-template <InputKind kKind, int kItems>
-void start(const InputArgs& args, uint32_t threads, cudaStream_t stream) {
+template <InputKind kKind, int kItems, int kThreads, int kMinBlocks = 1>
+void start(const InputArgs& args, cudaStream_t stream) {
   const uint32_t grid = args.prepared != nullptr
                             ? (args.rows + kInputRowStep - 1) / kInputRowStep * kInputRowStep
                             : args.rows;
   launch(
-      "linear_input", input_kernel<kKind, kItems>, {.grid = {grid}, .threads = threads}, stream,
-      args);
+      "linear_input", input_kernel<kKind, kItems, kThreads, kMinBlocks, false>,
+      {.grid = {grid}, .threads = kThreads}, stream, args);
 }
 
 template <InputKind kKind>
+void start_shared(uint32_t n_items, const InputArgs& args, cudaStream_t stream) {
+  const uint32_t n_rows = (args.rows + kInputRowStep - 1) / kInputRowStep * kInputRowStep;
+  const uint32_t n_warps = (n_items + 32 * kSharers - 1) / (32 * kSharers);
+  launch(
+      "linear_input", input_kernel<kKind, 1, 1024, 1, true>,
+      {.grid = {n_rows * kSharers}, .threads = 32 * n_warps, .cluster_blocks = kSharers}, stream,
+      args);
+}
+
+// A block for each row, of threads few enough that it finds room beside a linear operator's; from
+// some length on several, where the GPU lets them talk. The order in which a norm adds up is that
+// of the threads: their number follows from n_cols alone.
+template <InputKind kKind>
 void launch_kind(const InputArgs& args, cudaStream_t stream) {
   const uint32_t n_items = chunk_count(args.n_cols) * (kChunk / kItemCols);
-  // The number of threads is part of the order of summation: it follows from n_cols alone.
+  if constexpr (kKind != InputKind::rms_norm) {
+    // The silu keeps one multiprocessor busy for longer than blocks take to talk.
+    constexpr uint32_t kMostOfOneBlock = kKind == InputKind::gated ? 512 : 1024;
+    if (n_items > kMostOfOneBlock && args.prepared != nullptr && can_start_clusters()) {
+      return start_shared<kKind>(n_items, args, stream);
+    }
+  }
   if (n_items <= 256) {
-    start<kKind, 1>(args, 256, stream);
+    start<kKind, 1, 256>(args, stream);
+  } else if (n_items <= 512) {
+    start<kKind, 1, 512, 3>(args, stream);
   } else if (n_items <= 1024) {
-    start<kKind, 1>(args, 1024, stream);
+    start<kKind, 2, 512, 2>(args, stream);
   } else if (n_items <= 2048) {
-    start<kKind, 2>(args, 1024, stream);
+    start<kKind, 2, 1024>(args, stream);
   } else if (n_items <= 4096) {
-    start<kKind, 4>(args, 1024, stream);
+    start<kKind, 4, 1024>(args, stream);
   } else {
-    start<kKind, 8>(args, 1024, stream);
+    start<kKind, 8, 1024>(args, stream);
   }
 }
 

@@ -48,13 +48,12 @@ enum class TileShape : uint32_t {
   rows_32,
   rows_64,
   rows_128,
-  wide_16,
   wide_32,
   wide_64,
   wide_128,
   narrow_64,  // as many blocks again for small matrices
 };
-inline constexpr uint32_t kTileShapes = 10;
+inline constexpr uint32_t kTileShapes = 9;
 inline constexpr uint32_t kFirstWideShape = 5;
 struct TileTraits {
   uint32_t outputs;
@@ -74,8 +73,6 @@ constexpr TileTraits tile_traits(TileShape shape) {
       return {128, 64, 128, 3};
     case TileShape::rows_128:
       return {256, 128, 256, 4};
-    case TileShape::wide_16:
-      return {128, 16, 320, 8};
     case TileShape::wide_32:
       return {128, 32, 320, 8};
     case TileShape::wide_64:

@@ -5,6 +5,10 @@
 // of columns (or two) ahead of their use and on over the end of a tile; each register is filled
 // again as soon as it has been used. The input stays in the first-level cache. The first weights
 // are asked for while the kernel before still runs.
+//
+// Splits differ in length, so warps end a tile at different places of the ring of registers. The
+// barrier stands outside of the code that is unrolled over that ring: all warps of a block wait at
+// the same instruction.
 #pragma once
 
 #include "kernels/cuda/linear_mma.cuh"
@@ -238,6 +242,7 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
       }
     }
   };
+  // Whether the tile ends with it.
   const auto run_unit = [&](int slot) {
     if (kBlocked || kUnit == 1 || chunk + kUnit <= end) {
       run_chunks.template operator()<true>(slot);
@@ -246,23 +251,23 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
     }
     if (can_load) advance_load();
     chunk += kUnit;
-    if (chunk >= end) {
-      chunk = begin;
-      finish_tile();
-    }
+    if (chunk < end) return false;
+    chunk = begin;
+    return true;
   };
 
-  if (begin >= end) {
-    while (tile_index < args.n_tiles)
-      finish_tile();
-    wait_for_neighbour(args);
-    return;
-  }
+  int next_slot = 0;
   while (tile_index < args.n_tiles) {
+    bool is_over = begin >= end;
+    while (!is_over) {
 #pragma unroll
-    for (int slot = 0; slot < kAhead; ++slot) {
-      if (tile_index < args.n_tiles) run_unit(slot);
+      for (int slot = 0; slot < kAhead; ++slot) {
+        if (is_over || next_slot != slot) continue;
+        is_over = run_unit(slot);
+        next_slot = slot + 1 == kAhead ? 0 : slot + 1;
+      }
     }
+    finish_tile();
   }
   wait_for_neighbour(args);
 }

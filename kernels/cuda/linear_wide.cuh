@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
   const uint32_t weights_at = stages_at + kStages * kStageBytes;
   float4* const shared_totals = reinterpret_cast<float4*>(
       shared + (weights_at - shared_at) + kWeightStages * Plan::kWeightStageBytes);
-  // Of each stage: that it has been filled, and that all warps are done with it.
+  // Of each stage: that it has been filled, and that all warps (of weights: all threads) are done
+  // with it.
   __shared__ __align__(8) uint64_t barriers[2 * (kStages + kWeightStages)];
   __shared__ uint32_t n_arrived;
   const uint32_t filled_at = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
     }
     for (uint32_t i = 0; i < kWeightStages; ++i) {
       init_barrier(weights_filled_at + 8 * i, 1);
-      init_barrier(weights_freed_at + 8 * i, kWarps);
+      init_barrier(weights_freed_at + 8 * i, kThreads);
     }
     fence_barrier_init();
   }
@@ -422,12 +423,13 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
         stage = stage + 1 == kStages ? 0 : stage + 1;
         if (stage == 0) phase ^= 1;
       }
-      __syncwarp();
-      if (lane == 0) arrive_barrier(weights_freed_at + 8 * weight_stage);
+      // Each lane for its own reads.
+      arrive_barrier(weights_freed_at + 8 * weight_stage);
       weight_stage = weight_stage + 1 == kWeightStages ? 0 : weight_stage + 1;
       if (weight_stage == 0) weight_phase ^= 1;
     }
     warpgroup_wait<0>();
+    if (unit + 1 == last_unit) let_next_start();
     finish_unit(unit);
   }
   wait_for_neighbour(args);
@@ -449,8 +451,9 @@ KernelEntry wide_kernel() {
 template <QuantType kType>
 const WideKernelList& linear_wide_kernels() {
   static const WideKernelList kernels = {
-      wide_kernel<kType, TileShape::wide_16, 2>(),   wide_kernel<kType, TileShape::wide_32, 2>(),
-      wide_kernel<kType, TileShape::wide_64, 1>(),   wide_kernel<kType, TileShape::wide_128, 1>(),
+      wide_kernel<kType, TileShape::wide_32, 2>(),
+      wide_kernel<kType, TileShape::wide_64, 1>(),
+      wide_kernel<kType, TileShape::wide_128, 1>(),
       wide_kernel<kType, TileShape::narrow_64, 2>(),
   };
   return kernels;

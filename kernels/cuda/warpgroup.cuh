@@ -86,18 +86,6 @@ copy_bulk(uint32_t to_shared, const uint8_t* from, uint32_t n_bytes, uint32_t ba
 }
 
 __device__ __forceinline__ void
-multiply_warpgroup(float (&sums)[8], const uint32_t (&a)[4], uint64_t input) {
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, 1, 0; "
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7"
-      "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;}"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]),
-        "+f"(sums[6]), "+f"(sums[7])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(input));
-}
-
-__device__ __forceinline__ void
 multiply_warpgroup(float (&sums)[16], const uint32_t (&a)[4], uint64_t input) {
   asm volatile(
       "{.reg .pred p; setp.ne.b32 p, 1, 0; "

@@ -18,13 +18,15 @@ using CudaEveryKernel = CudaLinear;
 
 TEST_F(CudaEveryKernel, of_the_linear_operator) {
   Random random(51);
-  constexpr uint32_t kCapacity[kTileShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512, 512};
+  constexpr uint32_t kCapacity[kTileShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512};
   constexpr uint32_t kRows[] = {5, 13, 29, 70, 130};
   const uint32_t n_shapes = linear_->has_wide_tiles() ? kTileShapes : kFirstWideShape;
   std::vector<std::unique_ptr<LinearOperator>> operators;
   for (uint32_t shape = 0; shape < n_shapes; ++shape) {
     LinearOptions options;
     options.tile = static_cast<TileShape>(shape);
+    // Few blocks: each fills its stages again and again, and tiles are cut between them.
+    options.blocks = 3;
     operators.push_back(std::make_unique<LinearOperator>(options));
     operators.back()->set_workspace(workspace_->data(), nullptr);
   }
@@ -67,10 +69,22 @@ TEST_F(CudaEveryKernel, of_the_linear_operator) {
   std::printf("%u runs of %u tiles\n", n_runs, n_shapes);
 }
 
-// Each number of threads and items a thread of the input's kernel.
+// Kernels that start early and beside each other, in a stream without waits.
+TEST_F(CudaEveryKernel, of_the_linear_operator_early) {
+  Random random(55);
+  LayerChain chain(*this, random, 1024);
+  for (const uint32_t rows : {1U, 12U, 30U, 64U, 129U}) {
+    const std::vector<float> x = random.normals(size_t{rows} * LayerChain::kCols);
+    EXPECT_TRUE(
+        same_bits(chain.run(x, WeightAge::fresh, true), chain.run(x, WeightAge::settled, false)))
+        << rows;
+  }
+}
+
+// Each number of threads, items a thread and blocks a row of the input's kernel.
 TEST_F(CudaEveryKernel, of_the_input) {
   Random random(52);
-  for (const uint32_t n_cols : {33U, 2049U, 8193U, 16385U, 32769U}) {
+  for (const uint32_t n_cols : {33U, 2049U, 4097U, 8193U, 16385U, 32769U}) {
     const uint32_t rows = 3;
     const Buffer x(random.normals(size_t{rows} * n_cols));
     const Buffer other(random.normals(size_t{rows} * n_cols));

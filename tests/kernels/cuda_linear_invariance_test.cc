@@ -48,7 +48,7 @@ TEST_F(CudaLinear, a_row_has_the_same_bits_in_any_company) {
 // Every tile of every kernel, those for other numbers of rows and other GPUs too.
 TEST_F(CudaLinear, all_tiles_give_the_same_bits) {
   Random random(14);
-  constexpr uint32_t kCapacity[kTileShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512, 512};
+  constexpr uint32_t kCapacity[kTileShapes] = {8, 16, 32, 512, 512, 512, 512, 512, 512};
   const uint32_t n_shapes = linear_->has_wide_tiles() ? kTileShapes : kFirstWideShape;
   std::printf(
       "%u tiles, warpgroup products %s\n", n_shapes, n_shapes == kTileShapes ? "on" : "off");
@@ -113,6 +113,52 @@ TEST_F(CudaLinear, slices_and_parts_change_no_bit) {
             << quant_traits(type).name << ", row " << r << " of " << rows;
       }
     }
+  }
+}
+
+// Blocks that have several tiles to do and that share one: 1, 3 and 7 are no divisors of a tile's
+// splits, so that every way of handing a tile over is met, and rings of stages are filled again.
+TEST_F(CudaLinear, bits_do_not_depend_on_the_number_of_blocks) {
+  Random random(15);
+  for (const QuantType type : all_types()) {
+    const uint32_t n_cols = quant_traits(type).block_elems == 256 ? 1280 : 1216;
+    const Matrix matrix = random_matrix(type, 700, n_cols, random);
+    for (const uint32_t rows : {5U, 30U, 64U, 150U}) {
+      const std::vector<float> x = random.normals(size_t{rows} * n_cols);
+      const std::vector<float> expected = apply(matrix.view(), x);
+      for (const uint32_t blocks : {1U, 3U, 7U}) {
+        LinearOptions options;
+        options.blocks = blocks;
+        with_operator(options, [&] {
+          EXPECT_TRUE(same_bits(expected, apply(matrix.view(), x)))
+              << quant_traits(type).name << ", " << rows << " rows, " << blocks << " blocks";
+        });
+      }
+    }
+  }
+}
+
+// Weights that have stood are read before the kernels in flight are over, and types of one input
+// run beside each other: in a chain where each output is the next input, so that a missing wait
+// shows, against the same chain with a wait after every kernel and against double. With few blocks
+// the neighbour finds room at once, and is over long before the launch it runs beside.
+TEST_F(CudaLinear, early_starts_and_neighbours_change_no_bit) {
+  Random random(16);
+  LayerChain chain(*this, random, 16384);
+  for (const uint32_t rows : {1U, 12U, 30U, 64U, 129U}) {
+    const std::vector<float> x = random.normals(size_t{rows} * LayerChain::kCols);
+    const std::vector<float> expected = chain.run(x, WeightAge::fresh, true);
+    EXPECT_LT(chain.error(x, rows_of(expected, 0, rows, LayerChain::kCols)), 1e-3) << rows;
+    const auto repeat = [&](const char* blocks) {
+      for (int again = 0; again < 20; ++again) {
+        ASSERT_TRUE(same_bits(expected, chain.run(x, WeightAge::settled, false)))
+            << rows << " rows, " << blocks << " blocks, run " << again;
+      }
+    };
+    repeat("all");
+    LinearOptions options;
+    options.blocks = 16;
+    with_operator(options, [&] { repeat("16"); });
   }
 }
 

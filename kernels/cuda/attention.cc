@@ -124,15 +124,20 @@ void Attention::add_chunk(
   }
 }
 
-void Attention::plan(uint32_t n_heads, uint32_t n_kv_heads, uint32_t padded_dim) {
-  n_heads_ = n_heads;
-  group_ = n_heads / n_kv_heads;
-  max_entries_ = kWorkspaceBytes / entry_bytes(padded_dim);
+void Attention::begin_step(const StepRows& rows) {
+  step_ = rows;
+  waves_.clear();
+  if (n_heads_ != 0 && step_.count() != 0 && step_.sequences.size() == step_.count()) plan();
+}
+
+void Attention::plan() {
+  group_ = n_heads_ / n_kv_heads_;
+  max_entries_ = kWorkspaceBytes / entry_bytes(padded_dim_);
   workspace_rows_.assign(step_.count(), 0);
   waves_.clear();
   waves_.emplace_back();
   const std::vector<Chunk> chunks = find_chunks();
-  const uint32_t tiles = tiles_per_block(padded_dim);
+  const uint32_t tiles = tiles_per_block(padded_dim_);
 
   uint64_t small_splits = 0;
   uint64_t large_blocks = 0;
@@ -147,8 +152,8 @@ void Attention::plan(uint32_t n_heads, uint32_t n_kv_heads, uint32_t padded_dim)
   // As few pieces as keep the processors busy: each costs a start and a merge.
   const uint64_t wanted = uint64_t{gpu_.n_processors} * kTilesAProcessor * kRounds;
   const auto small_run =
-      static_cast<uint32_t>(std::clamp<uint64_t>(small_splits * n_kv_heads / wanted, 1, 64));
-  const bool may_split = large_blocks * n_kv_heads < gpu_.n_processors;
+      static_cast<uint32_t>(std::clamp<uint64_t>(small_splits * n_kv_heads_ / wanted, 1, 64));
+  const bool may_split = large_blocks * n_kv_heads_ < gpu_.n_processors;
   for (const Chunk& chunk : chunks) {
     const bool is_small = chunk.n_rows * group_ <= kTileQueries;
     add_chunk(chunk, tiles, may_split, is_small ? small_run : 1);
@@ -199,9 +204,12 @@ void Attention::run(
   if (step_.count() == 0) return;
   const KvShape& shape = layer.shape;
   const uint32_t padded_dim = padded_head_dim(shape.head_dim);
-  if (waves_.empty() || n_heads_ != n_heads || group_ != n_heads / shape.n_kv_heads ||
-      max_entries_ != kWorkspaceBytes / entry_bytes(padded_dim)) {
-    plan(n_heads, shape.n_kv_heads, padded_dim);
+  if (waves_.empty() || n_heads_ != n_heads || n_kv_heads_ != shape.n_kv_heads ||
+      padded_dim_ != padded_dim) {
+    n_heads_ = n_heads;
+    n_kv_heads_ = shape.n_kv_heads;
+    padded_dim_ = padded_dim;
+    plan();
   }
   std::byte* const workspace = workspace_->data();
   const AttentionArgs common{

@@ -97,11 +97,9 @@ class Attention {
 
   static size_t workspace_bytes();
   void reserve();
-  // The host's spans must stay until the next begin_step().
-  void begin_step(const StepRows& rows) {
-    step_ = rows;
-    waves_.clear();
-  }
+  // The host's spans must stay until the next begin_step(). Plans for the heads of the step before,
+  // if there was one: a copy of tables in the middle of a step would stop its kernels.
+  void begin_step(const StepRows& rows);
   void run(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out);
 
  private:
@@ -120,7 +118,7 @@ class Attention {
     const MergeRow* gpu_merges = nullptr;
     uint64_t n_entries = 0;
   };
-  void plan(uint32_t n_heads, uint32_t n_kv_heads, uint32_t padded_dim);
+  void plan();
   std::vector<Chunk> find_chunks();
   void add_chunk(const Chunk& chunk, uint32_t tiles, bool may_split, uint32_t splits_an_item);
   bool reserve_entries(const Chunk& chunk);
@@ -142,7 +140,9 @@ class Attention {
   StepRows step_;
 
   // The plan of a step, for these heads.
-  uint32_t n_heads_ = 0;
+  uint32_t n_heads_ = 0;  // 0: none was asked for
+  uint32_t n_kv_heads_ = 0;
+  uint32_t padded_dim_ = 0;
   uint32_t group_ = 0;
   uint64_t max_entries_ = 0;
   std::vector<Wave> waves_;  // empty: no plan yet

@@ -59,7 +59,7 @@ class CudaDevice final : public Device {
   std::string pci_address() const override { return gpu_.pci_address; }
 
   // The units for exponentials and matrices may round otherwise in another generation.
-  std::string kernel_version() const override { return format("cuda-1-sm{}", gpu_.capability); }
+  std::string kernel_version() const override { return format("cuda-2-sm{}", gpu_.capability); }
 
   uint64_t free_bytes() const override {
     size_t free_bytes = 0;
@@ -177,8 +177,10 @@ class CudaDevice final : public Device {
 
   void linear(std::span<const LinearPart> parts) override {
     end_idle();
-    const bool is_fresh = std::ranges::any_of(
-        parts, [&](const LinearPart& part) { return fresh_.holds(part.weight.data); });
+    const bool is_fresh = std::ranges::any_of(parts, [&](const LinearPart& part) {
+      const MatrixView& weight = part.weight;
+      return fresh_.holds(weight.data, packed_bytes(weight.type, weight.n_rows, weight.n_cols));
+    });
     linear_.apply(input_, parts, stream_.get(), is_fresh ? WeightAge::fresh : WeightAge::settled);
   }
 
@@ -206,8 +208,7 @@ class CudaDevice final : public Device {
   void gather_rows(const float* x, std::span<const uint32_t> rows, uint32_t dim, float* out)
       override {
     end_idle();
-    cuda::gather_rows(
-        x, staging_.send(rows), static_cast<uint32_t>(rows.size()), dim, out, stream_.get());
+    cuda::gather_rows(x, rows, dim, out, stream_.get());
   }
 
   bool can_pick() const override { return true; }

@@ -14,7 +14,10 @@ class FreshWeights {
     begin_ = begin_ == end_ ? at : std::min(begin_, at);
     end_ = std::max(end_, at + size_bytes);
   }
-  bool holds(const std::byte* at) const { return begin_ <= at && at < end_; }
+  // Any byte of it.
+  bool holds(const std::byte* at, size_t size_bytes) const {
+    return begin_ < at + size_bytes && at < end_;
+  }
   void clear() { begin_ = end_ = nullptr; }
 
  private:

@@ -16,10 +16,7 @@ constexpr size_t kMostEdits = Staging::kSlotBytes / 2 / sizeof(LogitEdit);
 }  // namespace
 
 Picker::Picker(Staging& staging, cudaStream_t stream)
-    : staging_(staging),
-      stream_(stream),
-      gpu_picks_(allocate_on_gpu(kMostRows * sizeof(Pick))),
-      host_picks_(allocate_page_locked(kMostRows * sizeof(Pick))) {}
+    : staging_(staging), stream_(stream), picks_(allocate_page_locked(kMostRows * sizeof(Pick))) {}
 
 void Picker::pick(
     float* logits,
@@ -60,18 +57,13 @@ void Picker::pick_some(
          .n_edits = static_cast<uint32_t>(row.edits.size())});
     edits_.insert(edits_.end(), row.edits.begin(), row.edits.end());
   }
-  const PickJob* const jobs = staging_.send(std::span<const PickJob>(jobs_));
-  const LogitEdit* const edits = staging_.send(std::span<const LogitEdit>(edits_));
+  const PickJob* const jobs = staging_.leave(std::span<const PickJob>(jobs_));
+  const LogitEdit* const edits = staging_.leave(std::span<const LogitEdit>(edits_));
   launch_pick(
       logits, n_vocab, jobs, static_cast<uint32_t>(jobs_.size()), edits,
-      reinterpret_cast<Pick*>(gpu_picks_->data()), stream_);
-  const size_t size_bytes = rows.size() * sizeof(Pick);
-  check(
-      cudaMemcpyAsync(
-          host_picks_->data(), gpu_picks_->data(), size_bytes, cudaMemcpyDeviceToHost, stream_),
-      "copying the chosen tokens");
+      reinterpret_cast<Pick*>(picks_->data()), stream_);
   check(cudaStreamSynchronize(stream_), "waiting for the chosen tokens");
-  std::memcpy(picks.data(), host_picks_->data(), size_bytes);
+  std::memcpy(picks.data(), picks_->data(), rows.size() * sizeof(Pick));
 }
 
 }  // namespace nightsweep::cuda

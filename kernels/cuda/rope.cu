@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint32_t kMaxPairs = kMaxRopePairs;
 constexpr uint32_t kWarps = 4;  // heads a block
-constexpr uint32_t kPerLane = kMaxHeadDim / 32;
 
 // By value: a kernel's arguments have room for it, and nothing has to be copied before.
 struct Frequencies {
@@ -45,35 +44,51 @@ struct Turn {
   const float2* table;  // (rows, n_pairs)
 };
 
-// One element of a head after the turn. `head` is read at the element and its partner.
-__device__ float
-turned_element(const float* head, uint32_t i, const Turn& turn, const float2* row_table) {
-  if (i >= 2 * turn.n_pairs) return head[i];
-  const uint32_t pair = turn.half_split ? i % turn.n_pairs : i / 2;
-  const bool is_second = turn.half_split ? i >= turn.n_pairs : i % 2 == 1;
-  const uint32_t first = turn.half_split ? pair : 2 * pair;
-  const uint32_t second = turn.half_split ? pair + turn.n_pairs : 2 * pair + 1;
-  const float2 cs = row_table[pair];
-  const float a = head[first];
-  const float b = head[second];
-  return is_second ? fmaf(a, cs.y, b * cs.x) : fmaf(a, cs.x, -(b * cs.y));
-}
-
-// Element 32 j + lane of a head goes to values[j], turned; zeros past head_dim.
-__device__ void load_turned(
-    const float* head,
-    uint32_t head_dim,
-    const Turn& turn,
-    uint32_t row,
-    float (&values)[kPerLane]) {
+// Cosines and sines of the elements 32 j + lane of a row's heads.
+template <uint32_t kPerLane>
+__device__ void load_angles(const Turn& turn, uint32_t row, float2 (&angles)[kPerLane]) {
   const float2* const row_table = turn.table + size_t{row} * turn.n_pairs;
 #pragma unroll
   for (uint32_t j = 0; j < kPerLane; ++j) {
     const uint32_t i = 32 * j + threadIdx.x % 32;
-    values[j] = i < head_dim ? turned_element(head, i, turn, row_table) : 0.0F;
+    const bool turns = i < 2 * turn.n_pairs;
+    const uint32_t pair = turn.half_split ? i % max(turn.n_pairs, 1U) : i / 2;
+    angles[j] = turns ? row_table[pair] : make_float2(1.0F, 0.0F);
   }
 }
 
+// Element 32 j + lane of a head goes to values[j], turned; zeros past head_dim. `head` is read at
+// each element and its partner.
+template <uint32_t kPerLane>
+__device__ void load_turned(
+    const float* head,
+    uint32_t head_dim,
+    const Turn& turn,
+    const float2 (&angles)[kPerLane],
+    float (&values)[kPerLane]) {
+  float own[kPerLane];
+  float other[kPerLane];
+#pragma unroll
+  for (uint32_t j = 0; j < kPerLane; ++j) {
+    const uint32_t i = 32 * j + threadIdx.x % 32;
+    const bool is_second = turn.half_split ? i >= turn.n_pairs : i % 2 == 1;
+    const uint32_t step = turn.half_split ? turn.n_pairs : 1;
+    const bool turns = i < 2 * turn.n_pairs;
+    own[j] = i < head_dim ? head[i] : 0.0F;
+    other[j] = turns ? head[is_second ? i - step : i + step] : 0.0F;
+  }
+#pragma unroll
+  for (uint32_t j = 0; j < kPerLane; ++j) {
+    const uint32_t i = 32 * j + threadIdx.x % 32;
+    const bool is_second = turn.half_split ? i >= turn.n_pairs : i % 2 == 1;
+    const float2 cs = angles[j];
+    const float turned =
+        is_second ? fmaf(other[j], cs.y, own[j] * cs.x) : fmaf(own[j], cs.x, -(other[j] * cs.y));
+    values[j] = i < 2 * turn.n_pairs ? turned : own[j];
+  }
+}
+
+template <uint32_t kPerLane>
 __device__ bool all_finite(const float (&values)[kPerLane]) {
   bool finite = true;
 #pragma unroll
@@ -106,6 +121,7 @@ struct KvTarget {
   bool is_rounded;  // q8_0
 };
 
+template <uint32_t kPerLane>
 __device__ void store_head(
     const KvTarget& target,
     uint32_t page,
@@ -169,28 +185,49 @@ __device__ void store_head(
   }
 }
 
-// Blocks (rows, heads / kWarps): queries first, then the KV heads. Queries turn in place.
+// Of a step, and whether the table was made before the kernel that came last.
+struct RopeRows {
+  const uint32_t* positions;
+  const uint32_t* pages;
+  bool has_table;
+};
+
+// Blocks (rows, heads / kWarps): queries first, then the KV heads. Queries turn in place. For heads
+// of at most 32 kPerLane elements.
+template <uint32_t kPerLane>
 __global__ void __launch_bounds__(32 * kWarps) rope_and_store_kernel(
     Turn q_turn,
     Turn k_turn,
     uint32_t n_q_heads,
     uint32_t n_kv_heads,
     uint32_t head_dim,
-    const uint32_t* positions,
-    const uint32_t* pages,
+    RopeRows rows,
     KvTarget target,
     float* q,
     const float* k,
     const float* v) {
-  wait_for_earlier();
-  let_next_start();
   const uint32_t row = blockIdx.x;
   const uint32_t head = blockIdx.y * kWarps + threadIdx.x / 32;
   const uint32_t lane = threadIdx.x % 32;
-  if (head < n_q_heads) {
+  const bool is_query = head < n_q_heads;
+  const uint32_t kv_head = head - n_q_heads;
+  const bool is_there = is_query || kv_head < n_kv_heads;
+  const Turn& turn = is_query ? q_turn : k_turn;
+
+  // Positions and pages were copied before the step's first kernel started.
+  const uint32_t page = is_query ? 0 : rows.pages[row];
+  const uint32_t token = is_query ? 0 : rows.positions[row] % kKvPageTokens;
+  float2 angles[kPerLane];
+  if (rows.has_table && is_there) load_angles(turn, row, angles);
+  wait_for_earlier();
+  let_next_start();
+  if (!is_there) return;
+  if (!rows.has_table) load_angles(turn, row, angles);
+
+  if (is_query) {
     float* const at = q + (size_t{row} * n_q_heads + head) * head_dim;
     float turned[kPerLane];
-    load_turned(at, head_dim, q_turn, row, turned);
+    load_turned(at, head_dim, turn, angles, turned);
     __syncwarp();  // all have read before any writes
 #pragma unroll
     for (uint32_t j = 0; j < kPerLane; ++j) {
@@ -198,15 +235,14 @@ __global__ void __launch_bounds__(32 * kWarps) rope_and_store_kernel(
     }
     return;
   }
-  const uint32_t kv_head = head - n_q_heads;
-  if (kv_head >= n_kv_heads) return;
   const size_t from = (size_t{row} * n_kv_heads + kv_head) * head_dim;
   float k_values[kPerLane];
   float v_values[kPerLane];
-  load_turned(k + from, head_dim, k_turn, row, k_values);
-  load_turned(
-      v + from, head_dim, {.n_pairs = 0, .half_split = false, .table = nullptr}, row, v_values);
-  store_head(target, pages[row], kv_head, positions[row] % kKvPageTokens, k_values, v_values);
+#pragma unroll
+  for (uint32_t j = 0; j < kPerLane; ++j)
+    v_values[j] = 32 * j + lane < head_dim ? v[from + 32 * j + lane] : 0.0F;
+  load_turned(k + from, head_dim, turn, angles, k_values);
+  store_head(target, page, kv_head, token, k_values, v_values);
 }
 
 KvTarget target_of(const KvLayer& layer) {
@@ -217,8 +253,28 @@ KvTarget target_of(const KvLayer& layer) {
       .is_rounded = layer.shape.type == KvType::q8_0};
 }
 
-LaunchShape shape_for(uint32_t n_rows, uint32_t n_heads) {
-  return {.grid = {n_rows, (n_heads + kWarps - 1) / kWarps}, .threads = 32 * kWarps};
+void start(
+    const char* name,
+    uint32_t n_rows,
+    const Turn& q_turn,
+    const Turn& k_turn,
+    uint32_t n_q_heads,
+    uint32_t n_kv_heads,
+    uint32_t head_dim,
+    const RopeRows& rows,
+    const KvTarget& target,
+    float* q,
+    const float* k,
+    const float* v,
+    cudaStream_t stream) {
+  const uint32_t n_heads = n_q_heads + n_kv_heads;
+  const LaunchShape shape{
+      .grid = {n_rows, (n_heads + kWarps - 1) / kWarps}, .threads = 32 * kWarps};
+  const auto kernel = head_dim <= 128 ? rope_and_store_kernel<4> : rope_and_store_kernel<8>;
+  static_assert(kMaxHeadDim <= 32 * 8);
+  launch(
+      name, kernel, shape, stream, q_turn, k_turn, n_q_heads, n_kv_heads, head_dim, rows, target, q,
+      k, v);
 }
 
 Turn turn_of(const RopeShape& shape, const float2* table) {
@@ -243,10 +299,10 @@ void Rope::begin_step(const GpuRows& rows) {
   frequencies_.clear();
 }
 
-const float2* Rope::table_for(const RopeShape& shape) {
+Rope::Table Rope::table_for(const RopeShape& shape) {
   auto* const table = reinterpret_cast<float2*>(table_->data());
   if (magnitude_ == shape.magnitude && std::ranges::equal(frequencies_, shape.frequencies)) {
-    return table;
+    return {table, true};
   }
   const auto n_pairs = static_cast<uint32_t>(shape.frequencies.size());
   if (rows_.n_rows > max_rows_ || n_pairs > kMaxPairs || n_pairs * 2 != shape.n_rot) {
@@ -262,15 +318,15 @@ const float2* Rope::table_for(const RopeShape& shape) {
       frequencies, shape.magnitude, rows_.positions, n_pairs, table);
   frequencies_.assign(shape.frequencies.begin(), shape.frequencies.end());
   magnitude_ = shape.magnitude;
-  return table;
+  return {table, false};
 }
 
 void Rope::apply(const RopeShape& shape, float* x) {
   if (rows_.n_rows == 0) return;
-  launch(
-      "rope", rope_and_store_kernel, shape_for(rows_.n_rows, shape.n_heads), stream_,
-      turn_of(shape, table_for(shape)), kNoTurn, shape.n_heads, 0U, shape.head_dim, rows_.positions,
-      rows_.pages, KvTarget{}, x, nullptr, nullptr);
+  const Table table = table_for(shape);
+  start(
+      "rope", rows_.n_rows, turn_of(shape, table.at), kNoTurn, shape.n_heads, 0, shape.head_dim,
+      {rows_.positions, rows_.pages, table.is_settled}, KvTarget{}, x, nullptr, nullptr, stream_);
 }
 
 void Rope::apply_and_store(
@@ -281,20 +337,18 @@ void Rope::apply_and_store(
     const float* k,
     const float* v) {
   if (rows_.n_rows == 0) return;
-  const float2* const table = table_for(q_shape);
-  launch(
-      "rope_and_store", rope_and_store_kernel,
-      shape_for(rows_.n_rows, q_shape.n_heads + layer.shape.n_kv_heads), stream_,
-      turn_of(q_shape, table), turn_of(k_shape, table), q_shape.n_heads, layer.shape.n_kv_heads,
-      q_shape.head_dim, rows_.positions, rows_.pages, target_of(layer), q, k, v);
+  const Table table = table_for(q_shape);
+  start(
+      "rope_and_store", rows_.n_rows, turn_of(q_shape, table.at), turn_of(k_shape, table.at),
+      q_shape.n_heads, layer.shape.n_kv_heads, q_shape.head_dim,
+      {rows_.positions, rows_.pages, table.is_settled}, target_of(layer), q, k, v, stream_);
 }
 
 void Rope::store(const KvLayer& layer, const float* k, const float* v) {
   if (rows_.n_rows == 0) return;
-  launch(
-      "store_kv", rope_and_store_kernel, shape_for(rows_.n_rows, layer.shape.n_kv_heads), stream_,
-      kNoTurn, kNoTurn, 0U, layer.shape.n_kv_heads, layer.shape.head_dim, rows_.positions,
-      rows_.pages, target_of(layer), nullptr, k, v);
+  start(
+      "store_kv", rows_.n_rows, kNoTurn, kNoTurn, 0, layer.shape.n_kv_heads, layer.shape.head_dim,
+      {rows_.positions, rows_.pages, true}, target_of(layer), nullptr, k, v, stream_);
 }
 
 }  // namespace nightsweep::cuda

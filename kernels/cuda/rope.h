@@ -37,7 +37,12 @@ class Rope {
   void store(const KvLayer& layer, const float* k, const float* v);
 
  private:
-  const float2* table_for(const RopeShape& shape);
+  // Made here, or, `is_settled`, by a kernel before the last one.
+  struct Table {
+    const float2* at;
+    bool is_settled;
+  };
+  Table table_for(const RopeShape& shape);
 
   cudaStream_t stream_;
   GpuRows rows_;

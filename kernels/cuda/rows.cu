@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
 
@@ -6,6 +9,11 @@ namespace nightsweep::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256;
+
+// By value: a copy of them would stop the stream of kernels.
+struct FewRows {
+  uint32_t numbers[256];
+};
 
 __global__ void __launch_bounds__(kThreads)
     swiglu_kernel(const float* gate, const float* up, size_t count, float* out) {
@@ -16,10 +24,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    gather_rows_kernel(const float* x, const uint32_t* rows, uint32_t dim, float* out) {
+    gather_rows_kernel(const float* x, const FewRows rows, uint32_t dim, float* out) {
   wait_for_earlier();
   let_next_start();
-  const float* const row = x + size_t{rows[blockIdx.y]} * dim;
+  const float* const row = x + size_t{rows.numbers[blockIdx.y]} * dim;
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i < dim) out[size_t{blockIdx.y} * dim + i] = row[i];
 }
@@ -36,16 +44,22 @@ void swiglu(const float* gate, const float* up, size_t count, float* out, cudaSt
 
 void gather_rows(
     const float* x,
-    const uint32_t* rows,
-    uint32_t n_rows,
+    std::span<const uint32_t> rows,
     uint32_t dim,
     float* out,
     cudaStream_t stream) {
-  if (n_rows == 0) return;
-  launch(
-      "gather_rows", gather_rows_kernel,
-      {.grid = {(dim + kThreads - 1) / kThreads, n_rows}, .threads = kThreads}, stream, x, rows,
-      dim, out);
+  while (!rows.empty()) {
+    FewRows few{};
+    const size_t n_rows = std::min(rows.size(), std::size(few.numbers));
+    std::ranges::copy(rows.first(n_rows), few.numbers);
+    launch(
+        "gather_rows", gather_rows_kernel,
+        {.grid = {(dim + kThreads - 1) / kThreads, static_cast<uint32_t>(n_rows)},
+         .threads = kThreads},
+        stream, x, few, dim, out);
+    rows = rows.subspan(n_rows);
+    out += n_rows * dim;
+  }
 }
 
 }  // namespace nightsweep::cuda

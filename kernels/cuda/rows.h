@@ -5,17 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace nightsweep::cuda {
 
 // With the bits of LinearOperator::prepare_gated().
 void swiglu(const float* gate, const float* up, size_t count, float* out, cudaStream_t stream);
 
-// out[i] = x[rows[i]], i < n_rows
+// out[i] = x[rows[i]]; rows: of the host
 void gather_rows(
     const float* x,
-    const uint32_t* rows,
-    uint32_t n_rows,
+    std::span<const uint32_t> rows,
     uint32_t dim,
     float* out,
     cudaStream_t stream);

@@ -414,9 +414,12 @@ __global__ void __launch_bounds__(kThreads) pick_kernel(
     const LogitEdit* edits,
     Pick* picks) {
   __shared__ Shared shared;
+  // Jobs and edits stand in memory of the host, and no kernel writes them.
+  __shared__ PickJob job;
+  if (threadIdx.x == 0) job = jobs[blockIdx.x];
   wait_for_earlier();
   let_next_start();
-  const PickJob job = jobs[blockIdx.x];
+  __syncthreads();
   float* const row = logits + size_t{job.row} * n_vocab;
   Best best = find_best(row, n_vocab, shared);
   bool has_nan = best.has_nan;

@@ -51,8 +51,7 @@ class Picker {
 
   Staging& staging_;
   cudaStream_t stream_;
-  std::unique_ptr<DeviceMemory> gpu_picks_;
-  std::unique_ptr<DeviceMemory> host_picks_;
+  std::unique_ptr<DeviceMemory> picks_;  // page-locked: the kernel writes there
   std::vector<PickJob> jobs_;
   std::vector<LogitEdit> edits_;
 };

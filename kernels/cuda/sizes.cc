@@ -8,8 +8,9 @@ namespace {
 
 using namespace cuda;  // NOLINT(google-build-using-namespace): the parts of this device
 
-// What LinearOperator::workspace_bytes() is on an H200.
-constexpr uint64_t kLinearWorkspaceBytes = uint64_t{66} << 20;
+// What LinearOperator::workspace_bytes() is at most: four splits of 128 KiB of sums a
+// multiprocessor, of which the largest GPU has 188 (an H200, with 132, takes 66 MiB).
+constexpr uint64_t kLinearWorkspaceBytes = uint64_t{4} * 192 * (128 << 10);
 
 class CudaSizes final : public DeviceSizes {
  public:

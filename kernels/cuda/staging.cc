@@ -18,40 +18,52 @@ Staging::Staging(cudaStream_t stream)
     : stream_(stream),
       host_(allocate_page_locked(kSlots * kSlotBytes)),
       gpu_(allocate_on_gpu(kSlots * kSlotBytes)) {
-  for (cudaEvent_t& event : copied_) {
+  for (cudaEvent_t& event : left_) {
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
   }
 }
 
 Staging::~Staging() {
-  for (cudaEvent_t event : copied_)
+  for (cudaEvent_t event : left_)
     (void)cudaEventDestroy(event);
 }
 
-const void* Staging::send_bytes(const void* from, size_t size_bytes) {
+size_t Staging::put(const void* from, size_t size_bytes) {
   if (size_bytes > kSlotBytes) {
     fail(ErrorKind::internal, "a table of {} bytes, at most {} fit", size_bytes, kSlotBytes);
   }
   if (used_bytes_ + size_bytes > kSlotBytes) next_slot();
   const size_t offset = slot_ * kSlotBytes + used_bytes_;
+  if (size_bytes > 0) std::memcpy(host_->data() + offset, from, size_bytes);
+  used_bytes_ += (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return offset;
+}
+
+const void* Staging::send_bytes(const void* from, size_t size_bytes) {
+  const size_t offset = put(from, size_bytes);
   if (size_bytes > 0) {
-    std::memcpy(host_->data() + offset, from, size_bytes);
     check(
         cudaMemcpyAsync(
             gpu_->data() + offset, host_->data() + offset, size_bytes, cudaMemcpyHostToDevice,
             stream_),
         format("copying a table of {} bytes", size_bytes));
   }
-  used_bytes_ += (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
   return gpu_->data() + offset;
 }
 
+const void* Staging::leave_bytes(const void* from, size_t size_bytes) {
+  if (size_bytes > kMostLeftBytes) return send_bytes(from, size_bytes);
+  return host_->data() + put(from, size_bytes);
+}
+
+// A slot is filled again once all that was queued when it was left is over: its copies, and the
+// kernels that read it in place.
 void Staging::next_slot() {
-  check(cudaEventRecord(copied_[slot_], stream_), "cudaEventRecord");
+  check(cudaEventRecord(left_[slot_], stream_), "cudaEventRecord");
   slot_ = (slot_ + 1) % kSlots;
   used_bytes_ = 0;
   // An event that was never recorded is over.
-  check(cudaEventSynchronize(copied_[slot_]), "waiting for the copies of a slot");
+  check(cudaEventSynchronize(left_[slot_]), "waiting for a slot of tables");
 }
 
 }  // namespace nightsweep::cuda

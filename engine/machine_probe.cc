@@ -223,8 +223,7 @@ uint64_t file_size_of(const std::string& path) {
 }
 
 // Bytes a second with so many reads in flight.
-double read_rate(FileReader& reader, uint64_t file_bytes, uint32_t turn) {
-  constexpr double kTime = 0.3;
+double read_rate(FileReader& reader, uint64_t file_bytes, uint32_t turn, double least_s) {
   const uint64_t read_bytes = std::clamp(
       align_down(file_bytes / 16, kDirectAlignment), kDirectAlignment, ReadQueue::kPieceBytes);
   const uint64_t n_places = file_bytes / read_bytes;
@@ -240,7 +239,7 @@ double read_rate(FileReader& reader, uint64_t file_bytes, uint32_t turn) {
   // Each turn has places of its own: a drive remembers what it has just read.
   uint64_t place = turn * (n_places / 16);
   const Clock::time_point begin = Clock::now();
-  while (seconds_since(begin) < kTime || n_bytes == 0) {
+  while (seconds_since(begin) < least_s || n_bytes == 0) {
     while (queue.wants_more() && !free_buffers.empty()) {
       const uint64_t buffer = free_buffers.back();
       free_buffers.pop_back();
@@ -319,7 +318,8 @@ double DiskProbe::best() const {
   return most;
 }
 
-DiskProbe probe_disk(const std::string& path, const std::vector<uint32_t>& depths) {
+DiskProbe
+probe_disk(const std::string& path, const std::vector<uint32_t>& depths, double seconds_a_depth) {
   const uint64_t file_bytes = file_size_of(path);
   if (file_bytes < kDirectAlignment) {
     fail(
@@ -332,7 +332,8 @@ DiskProbe probe_disk(const std::string& path, const std::vector<uint32_t>& depth
         open_file_reader({.paths = {path}, .file_bytes = {file_bytes}, .depth = depths[turn]});
     found.source = reader->description();
     found.depths.push_back(
-        {.n_reads = depths[turn], .bytes_per_s = read_rate(*reader, file_bytes, turn)});
+        {.n_reads = depths[turn],
+         .bytes_per_s = read_rate(*reader, file_bytes, turn, seconds_a_depth)});
   }
   return found;
 }

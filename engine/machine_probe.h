@@ -39,9 +39,13 @@ struct DiskProbe {
   std::vector<Depth> depths;
   double best() const;
 };
-// Reads about a third of a second a depth, each from another sixteenth of the file on. Throws
-// Error(model) or Error(storage) as a sweep does.
-DiskProbe probe_disk(const std::string& path, const std::vector<uint32_t>& depths);
+// Reads for so long a depth, each from another sixteenth of the file on. A drive may be faster for
+// a third of a second than for as long as a sweep lasts. Throws Error(model) or Error(storage) as a
+// sweep does.
+DiskProbe probe_disk(
+    const std::string& path,
+    const std::vector<uint32_t>& depths,
+    double seconds_a_depth = 0.3);
 
 // Matrices and heads to measure with.
 struct ProbeShape {

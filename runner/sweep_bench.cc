@@ -129,6 +129,7 @@ SweepCase measure(Engine& engine, const CaseLoad& load) {
   found.link_rate = stats.stream.measured_link_rate;
   if (stats.step_s > 0) {
     found.wait_share = stats.stream.wait_s / stats.step_s;
+    found.read_busy_share = (stats.stream.read_busy_s - before.stream.read_busy_s) / stats.step_s;
     found.idle_share = (stats.device_idle_s - before.device_idle_s) / stats.step_s;
   }
   return found;
@@ -229,7 +230,8 @@ std::unique_ptr<Forecast> forecast_case(
     MachineRates& rates) {
   auto forecast = std::make_unique<Forecast>(model, budget, rates);
   if (forecast->lacks_disk_rate()) {
-    rates.disk_rate = probe_disk(file, {kReadsInFlight}).best();
+    constexpr double kLongEnough = 1;  // seconds
+    rates.disk_rate = probe_disk(file, {kReadsInFlight}, kLongEnough).best();
   }
   MachineRates held = rates;
   if (options.link_rate > 0) held.link_rate = std::min(held.link_rate, options.link_rate);
@@ -266,6 +268,7 @@ Json case_json(const SweepCase& one) {
   object.set("link_share", one.link_share);
   object.set("link_rate", one.link_rate);
   object.set("wait_share", one.wait_share);
+  object.set("read_busy_share", one.read_busy_share);
   object.set("idle_share", one.idle_share);
   return object;
 }

@@ -1,10 +1,14 @@
 #include "base/json.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "base/format.h"
+#include "base/utf8.h"
 
 namespace nightsweep {
 
@@ -31,7 +35,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(size_t /*size*/) override { return open(Json(Json::Object{})); }
   bool key(string_t& value) override {
-    if (!levels_.back().keys.insert(value).second) {
+    if (levels_.back().has(value)) {
       throw JsonError(0, format("the key \"{}\" stands twice in one object", value));
     }
     levels_.back().key = std::move(value);
@@ -58,7 +62,23 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   struct Level {
     Json value;
     std::string key;
-    std::unordered_set<std::string> keys;
+    std::unordered_set<std::string> keys;  // of a large object
+
+    // Whether the object has the key; a large one remembers it from here on.
+    bool has(const std::string& wanted) {
+      constexpr size_t kLarge = 16;  // below, comparing is faster than hashing
+      const Json::Object& members = value.as_object();
+      if (members.size() < kLarge) {
+        return std::any_of(members.begin(), members.end(), [&](const Json::Member& member) {
+          return member.first == wanted;
+        });
+      }
+      if (keys.empty()) {
+        for (const Json::Member& member : members)
+          keys.insert(member.first);
+      }
+      return !keys.insert(wanted).second;
+    }
   };
 
   bool put(Json value) {
@@ -113,9 +133,68 @@ nlohmann::ordered_json to_library(const Json& value) {
   return nullptr;
 }
 
-std::string dump_with(const Json& value, int indent) {
-  return to_library(value).dump(
-      indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+// As the library writes a string. It goes byte by byte; we copy runs of plain text, for prompts are
+// most of what is written. Where a string is not UTF-8 the library replaces what is wrong.
+void append_string(std::string& out, const std::string& text) {
+  const size_t begin = out.size();
+  out += '"';
+  size_t copied = 0;
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte >= 0x80) {
+      const size_t length = utf8_length(std::string_view(text).substr(at));
+      if (length == 0) {
+        out.resize(begin);
+        out += nlohmann::ordered_json(text).dump(
+            -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+        return;
+      }
+      at += length;
+      continue;
+    }
+    if (byte >= 0x20 && byte != '"' && byte != '\\') {
+      ++at;
+      continue;
+    }
+    out.append(text, copied, at - copied);
+    copied = ++at;
+    constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t";
+    constexpr std::string_view kLetters = "\"\\bfnrt";
+    if (size_t known = kEscaped.find(static_cast<char>(byte)); known != std::string_view::npos) {
+      out += '\\';
+      out += kLetters[known];
+    } else {
+      out += format("\\u{:04x}", byte);
+    }
+  }
+  out.append(text, copied);
+  out += '"';
+}
+
+void append(std::string& out, const Json& value) {
+  if (value.is_string()) return append_string(out, value.as_string());
+  if (value.is_integer()) {
+    char digits[24];
+    out.append(digits, std::to_chars(digits, std::end(digits), value.as_integer()).ptr);
+  } else if (value.is_array()) {
+    char before = '[';
+    for (const Json& element : value.as_array()) {
+      out += std::exchange(before, ',');
+      append(out, element);
+    }
+    out += before == '[' ? "[]" : "]";
+  } else if (value.is_object()) {
+    char before = '{';
+    for (const auto& [key, member] : value.as_object()) {
+      out += std::exchange(before, ',');
+      append_string(out, key);
+      out += ':';
+      append(out, member);
+    }
+    out += before == '{' ? "{}" : "}";
+  } else {
+    out += to_library(value).dump();
+  }
 }
 
 }  // namespace
@@ -179,11 +258,13 @@ void Json::set(std::string_view key, Json value) {
 }
 
 std::string Json::dump() const {
-  return dump_with(*this, -1);
+  std::string text;
+  append(text, *this);
+  return text;
 }
 
 std::string Json::dump_pretty() const {
-  return dump_with(*this, 2);
+  return to_library(*this).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace nightsweep

@@ -15,8 +15,23 @@ uint64_t tokens_of(const Prompt& prompt) {
   return ids != nullptr ? ids->size() : std::get<std::string>(prompt).size() / kBytesAToken;
 }
 
+// Of keys and strings, for templates write most of them, and little else.
+uint64_t text_bytes(const Json& json) {
+  uint64_t n_bytes = 0;
+  if (json.is_string()) {
+    n_bytes = json.as_string().size();
+  } else if (json.is_array()) {
+    for (const Json& element : json.as_array())
+      n_bytes += text_bytes(element);
+  } else if (json.is_object()) {
+    for (const auto& [key, member] : json.as_object())
+      n_bytes += key.size() + text_bytes(member);
+  }
+  return n_bytes;
+}
+
 uint64_t tokens_of(const Json& json) {
-  return json.is_null() ? 0 : json.dump().size() / kBytesAToken;
+  return text_bytes(json) / kBytesAToken;
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ Json to_json(double value) {
 Json to_json(const std::string& value) {
   return value;
 }
-Json to_json(const Json& value) {
+const Json& to_json(const Json& value) {
   return value;
 }
 Json to_json(Endpoint value) {
@@ -192,12 +192,14 @@ Json::Object all_fields(const Job& job) {
 
 std::string job_to_text(const Job& job) {
   static const Json::Object kDefaults = all_fields(Job());
-  Json::Object stored{{"v", kVersion}};
-  Json::Object fields = all_fields(job);
-  for (size_t i = 0; i < fields.size(); ++i) {
-    if (!(fields[i] == kDefaults[i])) stored.push_back(std::move(fields[i]));
-  }
-  return Json(std::move(stored)).dump();
+  std::string text = format("{{\"v\":{}", kVersion);
+  auto standard = kDefaults.begin();
+  auto store = [&](const char* key, const auto& value) {
+    const Json& json = to_json(value);
+    if (!(json == (standard++)->second)) text += format(",\"{}\":{}", key, json.dump());
+  };
+  visit_fields(store, job);
+  return text + '}';
 }
 
 Job job_from_text(std::string_view text) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "base/format.h"
+
 namespace nightsweep {
 namespace {
 
@@ -24,6 +28,53 @@ TEST(Json, a_repeated_key_is_refused_at_any_depth) {
   EXPECT_NE(
       error_of(R"([{"b":{"a":1,"c":2,"a":2}}])").find("\"a\" stands twice"), std::string::npos);
   EXPECT_EQ(error_of(R"({"a":{"a":1},"b":{"a":1}})"), "");
+}
+
+TEST(Json, a_repeated_key_is_found_among_many) {
+  std::string many = "{";
+  for (int i = 0; i < 100; ++i)
+    many += format(R"("k{}":0,)", i);
+  EXPECT_EQ(error_of(many + R"("last":0})"), "");
+  for (const char* repeated : {"k0", "k15", "k16", "k17", "k99"}) {
+    EXPECT_NE(
+        error_of(format(R"({}"{}":0}})", many, repeated)).find("stands twice"), std::string::npos)
+        << repeated;
+  }
+}
+
+// dump_pretty() of a string is the library's.
+TEST(Json, strings_are_written_as_the_library_writes_them) {
+  std::vector<std::string> texts = {
+      "",
+      "plain",
+      "\"\\/\b\f\n\r\t",
+      std::string("\0\x01\x1f\x7f", 4),
+      "na\u00efve \U0001F600 \u2028",
+      "cut \xe2\x82",
+      "\xff",
+      "a\xc0\x80z",
+      "\n\xed\xa0\x80\n"};
+  std::mt19937 random(7);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same texts every time
+  for (int i = 0; i < 2000; ++i) {
+    std::string text(random() % 12, 'a');
+    for (char& letter : text) {
+      constexpr char kSome[] = "a\"\\\n\x01\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff";
+      letter = kSome[random() % (sizeof kSome - 1)];
+    }
+    texts.push_back(text);
+  }
+  for (const std::string& text : texts) {
+    EXPECT_EQ(Json(text).dump(), Json(text).dump_pretty());
+    EXPECT_EQ(Json(Json::Object{{text, 1}}).dump(), format("{{{}:1}}", Json(text).dump_pretty()));
+  }
+}
+
+TEST(Json, values_are_written_compactly) {
+  const char* text =
+      R"({"a":[],"b":{},"c":[[-9223372036854775808,1.5,1e+300],null,true,false,""],"":{"x":{}}})";
+  EXPECT_EQ(Json::parse(text).dump(), text);
+  EXPECT_EQ(Json(0.1).dump(), "0.1");
+  EXPECT_EQ(Json(2.0).dump(), "2.0") << "it stays a double";
 }
 
 TEST(Json, what_is_not_json_is_refused) {

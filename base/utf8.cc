@@ -1,4 +1,4 @@
-#include "jobs/utf8.h"
+#include "base/utf8.h"
 
 #include "base/format.h"
 

@@ -263,6 +263,10 @@ std::string Json::dump() const {
   return text;
 }
 
+void Json::append_to(std::string& text) const {
+  append(text, *this);
+}
+
 std::string Json::dump_pretty() const {
   return to_library(*this).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

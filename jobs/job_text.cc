@@ -14,51 +14,50 @@ namespace {
 constexpr int64_t kVersion = 1;
 constexpr size_t kMaxDepth = 1024;  // a line's limit, and room for what we wrap around it
 
-// The one list of what is stored, for both directions.
-template <typename Visitor, typename AnyJob>
-void visit_fields(Visitor& visit, AnyJob& job) {
-  auto& parameters = job.parameters;
-  visit("custom_id", job.custom_id);
-  visit("line", job.line);
-  visit("endpoint", job.endpoint);
-  visit("model", job.model);
-  visit("messages", job.messages);
-  visit("chat_template_kwargs", job.chat_template_kwargs);
-  visit("add_generation_prompt", job.add_generation_prompt);
-  visit("continue_final_message", job.continue_final_message);
-  visit("prompts", job.prompts);
-  visit("tools", job.tools);
-  visit("documents", job.documents);
-  visit("reasoning_effort", job.reasoning_effort);
-  visit("verbosity", job.verbosity);
-  visit("separate_reasoning", job.separate_reasoning);
-  visit("truncate_prompt_tokens", job.truncate_prompt_tokens);
-  visit("add_special_tokens", job.add_special_tokens);
-  visit("ignored", job.ignored);
-  visit("temperature", parameters.temperature);
-  visit("top_p", parameters.top_p);
-  visit("min_p", parameters.min_p);
-  visit("top_k", parameters.top_k);
-  visit("repetition_penalty", parameters.repetition_penalty);
-  visit("frequency_penalty", parameters.frequency_penalty);
-  visit("presence_penalty", parameters.presence_penalty);
-  visit("logit_bias", parameters.logit_bias);
-  visit("seed", parameters.seed);
-  visit("max_tokens", parameters.max_tokens);
-  visit("min_tokens", parameters.min_tokens);
-  visit("ignore_eos", parameters.ignore_eos);
-  visit("stop", parameters.stop);
-  visit("stop_token_ids", parameters.stop_token_ids);
-  visit("include_stop_str_in_output", parameters.include_stop_str_in_output);
-  visit("skip_special_tokens", parameters.skip_special_tokens);
-  visit("n", parameters.n);
-  visit("logprobs", parameters.logprobs);
-  visit("top_logprobs", parameters.top_logprobs);
-  visit("echo", parameters.echo);
-  visit("typical_p", parameters.typical_p);
-  visit("allowed_token_ids", parameters.allowed_token_ids);
-  visit("bad_words", parameters.bad_words);
-  visit("return_token_ids", parameters.return_token_ids);
+// The one list of what is stored, for both directions: of one job, or of several side by side.
+template <typename Visitor, typename... AnyJob>
+void visit_fields(Visitor& visit, AnyJob&... job) {
+  visit("custom_id", job.custom_id...);
+  visit("line", job.line...);
+  visit("endpoint", job.endpoint...);
+  visit("model", job.model...);
+  visit("messages", job.messages...);
+  visit("chat_template_kwargs", job.chat_template_kwargs...);
+  visit("add_generation_prompt", job.add_generation_prompt...);
+  visit("continue_final_message", job.continue_final_message...);
+  visit("prompts", job.prompts...);
+  visit("tools", job.tools...);
+  visit("documents", job.documents...);
+  visit("reasoning_effort", job.reasoning_effort...);
+  visit("verbosity", job.verbosity...);
+  visit("separate_reasoning", job.separate_reasoning...);
+  visit("truncate_prompt_tokens", job.truncate_prompt_tokens...);
+  visit("add_special_tokens", job.add_special_tokens...);
+  visit("ignored", job.ignored...);
+  visit("temperature", job.parameters.temperature...);
+  visit("top_p", job.parameters.top_p...);
+  visit("min_p", job.parameters.min_p...);
+  visit("top_k", job.parameters.top_k...);
+  visit("repetition_penalty", job.parameters.repetition_penalty...);
+  visit("frequency_penalty", job.parameters.frequency_penalty...);
+  visit("presence_penalty", job.parameters.presence_penalty...);
+  visit("logit_bias", job.parameters.logit_bias...);
+  visit("seed", job.parameters.seed...);
+  visit("max_tokens", job.parameters.max_tokens...);
+  visit("min_tokens", job.parameters.min_tokens...);
+  visit("ignore_eos", job.parameters.ignore_eos...);
+  visit("stop", job.parameters.stop...);
+  visit("stop_token_ids", job.parameters.stop_token_ids...);
+  visit("include_stop_str_in_output", job.parameters.include_stop_str_in_output...);
+  visit("skip_special_tokens", job.parameters.skip_special_tokens...);
+  visit("n", job.parameters.n...);
+  visit("logprobs", job.parameters.logprobs...);
+  visit("top_logprobs", job.parameters.top_logprobs...);
+  visit("echo", job.parameters.echo...);
+  visit("typical_p", job.parameters.typical_p...);
+  visit("allowed_token_ids", job.parameters.allowed_token_ids...);
+  visit("bad_words", job.parameters.bad_words...);
+  visit("return_token_ids", job.parameters.return_token_ids...);
 }
 
 Json to_json(bool value) {
@@ -179,27 +178,21 @@ void from_json(const Json& json, Prompt& value) {
   }
 }
 
-Json::Object all_fields(const Job& job) {
-  Json::Object fields;
-  auto collect = [&](const char* key, const auto& value) {
-    fields.emplace_back(key, to_json(value));
-  };
-  visit_fields(collect, job);
-  return fields;
-}
-
 }  // namespace
 
 std::string job_to_text(const Job& job) {
-  static const Json::Object kDefaults = all_fields(Job());
+  static const Job kDefaults;
   std::string text = format("{{\"v\":{}", kVersion);
-  auto standard = kDefaults.begin();
-  auto store = [&](const char* key, const auto& value) {
-    const Json& json = to_json(value);
-    if (!(json == (standard++)->second)) text += format(",\"{}\":{}", key, json.dump());
+  auto store = [&](const char* key, const auto& value, const auto& standard) {
+    if (value == standard) return;
+    text += ",\"";
+    text += key;
+    text += "\":";
+    to_json(value).append_to(text);
   };
-  visit_fields(store, job);
-  return text + '}';
+  visit_fields(store, job, kDefaults);
+  text += '}';
+  return text;
 }
 
 Job job_from_text(std::string_view text) {

@@ -45,7 +45,7 @@ inline constexpr uint64_t kLengthUnit = 64;
 struct NewJob {
   uint64_t line = 0;
   std::string custom_id;
-  std::string model;             // empty: the batch's
+  std::string model;             // file or name; empty: it names none
   std::string request;           // job_to_text()
   uint64_t expected_tokens = 0;  // prompt and answer: of a batch the longest go first
 };
@@ -207,14 +207,27 @@ struct Control {
   int64_t run_now_until_ms = 0;  // its windows do not matter till then; 0: they do
 };
 
-// Jobs of a batch on their way in; nothing is visible to others before commit().
+struct NewLine {
+  NewJob job;
+  // A line refused under --keep-going: it is in the batch with this result.
+  std::optional<NewResult> refusal;
+};
+
+// Lines of a batch on their way in; nobody else sees any of it before commit(). May move from
+// thread to thread.
 class BatchWriter {
  public:
+  struct Repeated {
+    NewLine line;
+    uint64_t first_line = 0;  // the line that has its id
+  };
+
+  // Not committed: what was added goes again.
   virtual ~BatchWriter() = default;
-  // False: the id is taken; *first_line is the line that has it. Lines come in rising order.
-  virtual bool add(const NewJob& job, uint64_t* first_line) = 0;
-  // A line refused under --keep-going: it is in the batch with this result.
-  virtual bool add_refused(const NewJob& job, const NewResult& result, uint64_t* first_line) = 0;
+  // Those whose id is taken, by an earlier line of this call or another, are not added and come
+  // back. Lines wait in memory while they are few; beyond, each call is one transaction, and keeps
+  // others from writing for its time: some ten thousand lines are enough.
+  virtual std::vector<Repeated> add(std::vector<NewLine> lines) = 0;
   // One short transaction. When a batch with the same key is there already and not cancelled, or
   // one with the same idempotency key, nothing is added and its id is returned with *existed =
   // true. Throws Error(usage) when the idempotency key stands for other content. REQUIRES: at least
@@ -223,9 +236,10 @@ class BatchWriter {
 };
 
 struct QueueOptions {
-  std::function<int64_t()> now_ms;  // none: the system's clock
-  std::string boot_id;              // empty: the kernel's
-  int busy_timeout_ms = 10'000;     // for one lock; a transaction waits a small multiple of it
+  std::function<int64_t()> now_ms;    // none: the system's clock
+  std::string boot_id;                // empty: the kernel's
+  int busy_timeout_ms = 10'000;       // for one lock; a transaction waits a small multiple of it
+  size_t most_held_bytes = 16 << 20;  // of a BatchWriter's lines that wait in memory
 };
 
 // What doctor tells of the file and of SQLite.

@@ -10,7 +10,7 @@ namespace nightsweep {
 namespace {
 
 // Script i moves the tables from version i + 1 to i + 2.
-const char* const kMigrations[] = {kMigrate1Sql, kMigrate2Sql};
+const char* const kMigrations[] = {kMigrate1Sql, kMigrate2Sql, kMigrate3Sql};
 static_assert(std::size(kMigrations) == kSchemaVersion - 1);
 
 int64_t pragma(Connection& connection, const char* sql) {

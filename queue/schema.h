@@ -12,9 +12,10 @@ extern const char* const kTablesSql;    // queue/schema.sql
 extern const char* const kViewsSql;     // queue/views.sql
 extern const char* const kMigrate1Sql;  // queue/migrate_1.sql
 extern const char* const kMigrate2Sql;  // queue/migrate_2.sql
+extern const char* const kMigrate3Sql;  // queue/migrate_3.sql
 
 inline constexpr int64_t kApplicationId = 0x4E535751;  // "NSWQ"
-inline constexpr int64_t kSchemaVersion = 3;
+inline constexpr int64_t kSchemaVersion = 4;
 
 // Makes the file a queue of this version: an empty one gets the schema, an older one is migrated in
 // one transaction, once `before_migration` (its version) has returned. Throws Error(queue) for a

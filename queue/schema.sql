@@ -1,4 +1,4 @@
--- The queue of Nightsweep, schema 3: the tables. Applied in one transaction with views.sql, which
+-- The queue of Nightsweep, schema 4: the tables. Applied in one transaction with views.sql, which
 -- has what people look at and write to: the views `batches` and `jobs`, the tables `inbox` and
 -- `control`. Their columns are kept; the other tables may change with the schema version (PRAGMA
 -- user_version).
@@ -35,7 +35,8 @@ CREATE TABLE batch (
   cancelling_ms     INTEGER,  -- cancel was asked for
   expires_ms        INTEGER,  -- what is unfinished then expires; NULL: never
   ended_ms          INTEGER,  -- completed, failed, cancelled or expired
-  is_pruned         INTEGER NOT NULL DEFAULT 0,  -- on its way out, in slices; shown no more
+  -- On its way in (status 'validating') or out, in slices: nobody sees it and it counts nowhere.
+  is_hidden         INTEGER NOT NULL DEFAULT 0,
   -- Counters, so that status need not count a million jobs. Kept by the triggers of views.sql.
   n_total           INTEGER NOT NULL,
   n_running         INTEGER NOT NULL DEFAULT 0,
@@ -56,7 +57,7 @@ CREATE UNIQUE INDEX batch_by_idempotency_key ON batch (idempotency_key)
   WHERE idempotency_key IS NOT NULL;
 CREATE INDEX batch_by_content ON batch (content) WHERE content IS NOT NULL;
 CREATE INDEX batch_open ON batch (priority) WHERE ended_ms IS NULL;
-CREATE INDEX batch_pruned ON batch (id) WHERE is_pruned = 1;
+CREATE INDEX batch_hidden ON batch (id) WHERE is_hidden = 1;
 
 -- One line of a file. Bodies are apart (`request`, `result`), so that a claim reads few pages.
 CREATE TABLE job (
@@ -81,10 +82,12 @@ CREATE TABLE job (
   claim_group INTEGER,  -- number of the owner's claim: jobs that were handed out together
   started_ms  INTEGER,  -- last claim
   finished_ms INTEGER,
-  CHECK (state IN ('waiting', 'running', 'completed', 'failed', 'cancelled', 'expired')),
+  -- Not IN: of a longer list SQLite builds a table in memory each time.
+  CHECK (state = 'waiting' OR state = 'running' OR state = 'completed' OR state = 'failed'
+         OR state = 'cancelled' OR state = 'expired'),
   CHECK ((state = 'running') = (owner IS NOT NULL)),
   CHECK ((state = 'running') = (claim_group IS NOT NULL)),
-  CHECK ((state IN ('waiting', 'running')) = (finished_ms IS NULL)),
+  CHECK ((state = 'waiting' OR state = 'running') = (finished_ms IS NULL)),
   CHECK (attempt >= 0 AND strikes >= 0)
 ) STRICT;
 

@@ -2,21 +2,26 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
+#include <thread>
+#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "queue/hidden_batches.h"
 
 namespace nightsweep {
 
 namespace {
 
-const char* const kIncoming =
-    "CREATE TEMP TABLE incoming ("
-    " n INTEGER PRIMARY KEY, line INTEGER NOT NULL, custom_id TEXT NOT NULL UNIQUE,"
-    " model TEXT NOT NULL, request TEXT NOT NULL, length INTEGER NOT NULL,"
-    // NULL: not refused
-    " status_code INTEGER, body TEXT, nightsweep TEXT, error_code TEXT, error_message TEXT)";
+size_t bytes_of(const NewLine& line) {
+  size_t n_bytes = sizeof line + line.job.custom_id.size() + line.job.request.size();
+  if (line.refusal) n_bytes += line.refusal->body.size();
+  return n_bytes;
+}
 
 // 120 random bits, as letters and digits that are safe to type and to double-click.
 std::string draw_public_id() {
@@ -34,69 +39,92 @@ std::string draw_public_id() {
 }  // namespace
 
 SqliteBatchWriter::SqliteBatchWriter(const std::string& path, const QueueOptions& options)
-    : options_(options), connection_(path, options.busy_timeout_ms) {
+    : options_(options),
+      connection_(path, options.busy_timeout_ms),
+      lock_(path),
+      public_id_(draw_public_id()) {
   connection_.use_rollback_journal();
-  connection_.read([&] {
-    connection_.run(kIncoming);
-    // Until commit() nothing but the temporary table is touched: this holds no lock on the queue.
-    connection_.run("BEGIN");
-  });
 }
 
-bool SqliteBatchWriter::add(const NewJob& job, uint64_t* first_line) {
-  return insert(job, nullptr, first_line);
+SqliteBatchWriter::~SqliteBatchWriter() {
+  discard();
 }
 
-bool SqliteBatchWriter::add_refused(
-    const NewJob& job,
-    const NewResult& result,
-    uint64_t* first_line) {
-  if (!result.is_failure())
-    fail(ErrorKind::internal, "line {} is refused without an error", job.line);
-  return insert(job, &result, first_line);
-}
-
-bool SqliteBatchWriter::insert(const NewJob& job, const NewResult* refusal, uint64_t* first_line) {
-  if (job.line <= last_line_) {
-    fail(ErrorKind::internal, "line {} comes after line {} of a batch", job.line, last_line_);
+std::vector<BatchWriter::Repeated> SqliteBatchWriter::add(std::vector<NewLine> lines) {
+  for (const NewLine& line : lines) {
+    if (line.refusal && !line.refusal->is_failure())
+      fail(ErrorKind::internal, "line {} is refused without an error", line.job.line);
+    if (batch_ == 0) held_bytes_ += bytes_of(line);
   }
-  bool is_new = connection_.read([&] {
-    Query query = connection_.query(
-        "INSERT INTO incoming (n, line, custom_id, model, request, length, status_code, body,"
-        " nightsweep, error_code, error_message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (custom_id) DO NOTHING");
-    query.with(n_jobs_ + 1).with(job.line).with(job.custom_id).with(job.model).with(job.request);
-    query.with(job.expected_tokens / kLengthUnit);
-    if (refusal != nullptr) {
-      query.with(refusal->status_code)
-          .with_null_if_empty(refusal->body)
-          .with_null_if_empty(refusal->nightsweep)
-          .with_null_if_empty(refusal->error_code)
-          .with_null_if_empty(refusal->error_message);
+  if (batch_ == 0 && held_bytes_ <= options_.most_held_bytes) return hold(std::move(lines));
+  if (batch_ == 0) begin();
+  std::vector<Repeated> repeated;
+  for (const Taken& taken : store(lines))
+    repeated.push_back({std::move(lines[taken.index]), taken.first_line});
+  return repeated;
+}
+
+std::vector<BatchWriter::Repeated> SqliteBatchWriter::hold(std::vector<NewLine> lines) {
+  std::vector<Repeated> repeated;
+  for (NewLine& line : lines) {
+    auto [known, is_new] = held_ids_.emplace(line.job.custom_id, line.job.line);
+    if (!is_new) {
+      repeated.push_back({std::move(line), known->second});
+      continue;
     }
-    return query.run() == 1;
-  });
-  if (!is_new) {
-    *first_line = connection_.read([&] {
-      Query query = connection_.query("SELECT line FROM incoming WHERE custom_id = ?");
-      query.with(job.custom_id).step();
-      return static_cast<uint64_t>(query.integer(0));
-    });
-    return false;
+    ++n_jobs_;
+    if (line.refusal) ++n_refused_;
+    held_.push_back(std::move(line));
   }
-  ++n_jobs_;
-  if (refusal != nullptr) ++n_refused_;
-  last_line_ = job.line;
-  return true;
+  return repeated;
+}
+
+// Makes the hidden batch and puts into it what is held.
+void SqliteBatchWriter::begin() {
+  delete_hidden_batches(connection_);
+  lock_.take(public_id_);
+  batch_ = connection_.write([&] { return insert_batch(); });
+  n_jobs_ = n_refused_ = 0;
+  held_ids_.clear();
+  store(std::exchange(held_, {}));
+}
+
+std::vector<SqliteBatchWriter::Taken> SqliteBatchWriter::store(const std::vector<NewLine>& lines) {
+  let_others_write();
+  auto start = std::chrono::steady_clock::now();
+  std::vector<Taken> taken = connection_.write([&] {
+    Query batch = connection_.query("SELECT 1 FROM batch WHERE id = ? AND status = 'validating'");
+    if (!batch.with(batch_).step()) fail_taken_away();
+    return insert_lines(batch_, lines);
+  });
+  n_jobs_ += static_cast<int64_t>(lines.size() - taken.size());
+  for (const NewLine& line : lines)
+    n_refused_ += line.refusal ? 1 : 0;
+  for (const Taken& one : taken)
+    n_refused_ -= lines[one.index].refusal ? 1 : 0;
+  stored_at_ = std::chrono::steady_clock::now();
+  storing_ = stored_at_ - start;
+  return taken;
+}
+
+// Who waits for the lock looks at it now and then, at most 100 ms apart: between two long
+// transactions must be time for a look of one in a few.
+void SqliteBatchWriter::let_others_write() const {
+  std::this_thread::sleep_until(stored_at_ + storing_ / 4);
 }
 
 std::string SqliteBatchWriter::commit(const NewBatch& batch, bool* existed) {
   if (n_jobs_ == 0) fail(ErrorKind::internal, "a batch without lines was committed");
-  connection_.read([&] { connection_.run("COMMIT"); });
-  std::string new_id = draw_public_id();
-  std::string id = connection_.write([&] {
-    std::string known = find_known(batch);
-    if (known.empty()) copy_jobs(insert_batch(batch, new_id), batch);
+  std::string known = connection_.write([&] {
+    std::string found = find_known(batch);
+    if (found.empty()) {
+      int64_t id = batch_;
+      if (id == 0) {
+        id = insert_batch();
+        insert_lines(id, held_);
+      }
+      open_batch(id, batch);
+    }
     if (batch.inbox) {
       connection_
           .query("DELETE FROM inbox WHERE batch = ? AND model = ? AND priority = ? AND id <= ?")
@@ -106,10 +134,12 @@ std::string SqliteBatchWriter::commit(const NewBatch& batch, bool* existed) {
           .with(batch.inbox->last_id)
           .run();
     }
-    return known.empty() ? new_id : known;
+    return found;
   });
-  *existed = id != new_id;
-  return id;
+  *existed = !known.empty();
+  if (*existed) discard();
+  batch_ = 0;
+  return *existed ? known : public_id_;
 }
 
 // The batch that this one is; empty: none is there.
@@ -134,73 +164,137 @@ std::string SqliteBatchWriter::find_known(const NewBatch& batch) {
   return id;
 }
 
-int64_t SqliteBatchWriter::insert_batch(const NewBatch& batch, const std::string& public_id) {
-  int64_t now_ms = options_.now_ms();
-  bool is_over = n_refused_ == n_jobs_;
+// The row of the batch, which nobody sees yet.
+int64_t SqliteBatchWriter::insert_batch() {
   Query insert = connection_.query(
-      "INSERT INTO batch (public_id, key, idempotency_key, content, name, model, endpoint, options,"
-      " priority, status, created_ms, expires_ms, ended_ms, n_total, n_failed)"
-      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, iif(?, ?, NULL), ?, ?) RETURNING id");
-  insert.with(public_id)
-      .with_null_if_empty(batch.key)
-      .with_null_if_empty(batch.idempotency_key)
-      .with_null_if_empty(batch.content)
-      .with(batch.name)
-      .with(batch.model)
-      .with(batch.endpoint)
-      .with(batch.options)
-      .with(batch.priority)
-      .with(std::string(is_over ? "completed" : "in_progress"))
-      .with(now_ms)
-      .with_null_if_zero(batch.expires_ms)
-      .with(is_over ? 1 : 0)
-      .with(now_ms)
-      .with(n_jobs_)
-      .with(n_refused_);
-  insert.step();
+      "INSERT INTO batch (public_id, name, model, endpoint, options, priority, status, created_ms,"
+      " is_hidden, n_total) VALUES (?, '', '', '', '', 0, 'validating', ?, 1, 0) RETURNING id");
+  insert.with(public_id_).with(options_.now_ms()).step();
   int64_t id = insert.integer(0);
   insert.run();
   return id;
 }
 
-void SqliteBatchWriter::copy_jobs(int64_t batch, const NewBatch& settings) {
-  connection_
-      .query(
-          "INSERT INTO model (name) SELECT DISTINCT iif(model = '', ?, model) FROM incoming"
-          " WHERE true ON CONFLICT (name) DO NOTHING")
-      .with(settings.model)
-      .run();
+// Makes it what people see and workers take.
+void SqliteBatchWriter::open_batch(int64_t id, const NewBatch& batch) {
+  bool is_over = n_refused_ == n_jobs_;
+  bool is_there =
+      connection_
+          .query(
+              "UPDATE batch SET key = ?, idempotency_key = ?, content = ?, name = ?, model = ?,"
+              " endpoint = ?, options = ?, priority = ?, expires_ms = ?, status = ?, ended_ms = ?,"
+              " n_total = ?, n_failed = ?, is_hidden = 0 WHERE id = ? AND status = 'validating'")
+          .with_null_if_empty(batch.key)
+          .with_null_if_empty(batch.idempotency_key)
+          .with_null_if_empty(batch.content)
+          .with(batch.name)
+          .with(batch.model)
+          .with(batch.endpoint)
+          .with(batch.options)
+          .with(batch.priority)
+          .with_null_if_zero(batch.expires_ms)
+          .with(std::string(is_over ? "completed" : "in_progress"))
+          .with_null_if_zero(is_over ? options_.now_ms() : 0)
+          .with(n_jobs_)
+          .with(n_refused_)
+          .with(id)
+          .run() == 1;
+  if (!is_there) fail_taken_away();
+}
+
+void SqliteBatchWriter::fail_taken_away() const {
+  fail(
+      ErrorKind::queue,
+      "{}: another process has taken the lines away that were on their way in (is {}.submit still "
+      "there? submit them again)",
+      connection_.path(), connection_.path());
+}
+
+// Takes back what is on its way in.
+void SqliteBatchWriter::discard() noexcept {
+  if (batch_ == 0) return;
+  try {
+    connection_.write([&] {
+      connection_
+          .query(
+              "UPDATE batch SET status = 'failed', ended_ms = created_ms WHERE id = ?"
+              " AND status = 'validating'")
+          .with(batch_)
+          .run();
+    });
+    delete_hidden_batches(connection_);
+  } catch (const Error& error) {
+    // The next worker or large submit does it.
+    log_warning("lines that were not queued still take room in the queue: {}", error.what());
+  }
+}
+
+std::vector<SqliteBatchWriter::Taken> SqliteBatchWriter::insert_lines(
+    int64_t batch,
+    const std::vector<NewLine>& lines) {
+  std::vector<Taken> taken;
+  std::unordered_map<std::string, int64_t> models;
   int64_t last_job = 0;
   {
     Query query = connection_.query("SELECT seq FROM sqlite_sequence WHERE name = 'job'");
     if (query.step()) last_job = query.integer(0);
   }
-  connection_
-      .query(
-          "INSERT INTO job (id, batch, line, custom_id, model, length, state, finished_ms)"
-          " SELECT ? + n, ?, line, custom_id, model.id, length,"
-          "   iif(status_code IS NULL, 'waiting', 'failed'), iif(status_code IS NULL, NULL, ?)"
-          " FROM incoming CROSS JOIN model ON model.name = iif(model = '', ?, incoming.model)"
-          " ORDER BY n")
-      .with(last_job)
-      .with(batch)
-      .with(options_.now_ms())
-      .with(settings.model)
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const NewJob& job = lines[i].job;
+    const std::optional<NewResult>& refusal = lines[i].refusal;
+    auto [model, is_new] = models.emplace(job.model, 0);
+    if (is_new) model->second = model_row(job.model);
+    bool is_added =
+        connection_
+            .query(
+                "INSERT INTO job (id, batch, line, custom_id, model, length, state, finished_ms)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (batch, custom_id) DO NOTHING")
+            .with(last_job + 1)
+            .with(batch)
+            .with(job.line)
+            .with(job.custom_id)
+            .with(model->second)
+            .with(job.expected_tokens / kLengthUnit)
+            .with(std::string(refusal ? "failed" : "waiting"))
+            .with_null_if_zero(refusal ? options_.now_ms() : 0)
+            .run() == 1;
+    if (!is_added) {
+      Query first = connection_.query("SELECT line FROM job WHERE batch = ? AND custom_id = ?");
+      first.with(batch).with(job.custom_id).step();
+      taken.push_back({.index = i, .first_line = static_cast<uint64_t>(first.integer(0))});
+      continue;
+    }
+    ++last_job;
+    connection_.query("INSERT INTO request (job, body) VALUES (?, ?)")
+        .with(last_job)
+        .with(job.request)
+        .run();
+    if (!refusal) continue;
+    connection_
+        .query(
+            "INSERT INTO result (job, batch, line, status_code, body, nightsweep, error_code,"
+            " error_message, prompt_tokens, completion_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0,"
+            " 0)")
+        .with(last_job)
+        .with(batch)
+        .with(job.line)
+        .with(refusal->status_code)
+        .with_null_if_empty(refusal->body)
+        .with_null_if_empty(refusal->nightsweep)
+        .with_null_if_empty(refusal->error_code)
+        .with_null_if_empty(refusal->error_message)
+        .run();
+  }
+  return taken;
+}
+
+int64_t SqliteBatchWriter::model_row(const std::string& name) {
+  connection_.query("INSERT INTO model (name) VALUES (?) ON CONFLICT (name) DO NOTHING")
+      .with(name)
       .run();
-  connection_
-      .query("INSERT INTO request (job, body) SELECT ? + n, request FROM incoming ORDER BY n")
-      .with(last_job)
-      .run();
-  if (n_refused_ == 0) return;
-  connection_
-      .query(
-          "INSERT INTO result (job, batch, line, status_code, body, nightsweep, error_code,"
-          " error_message, prompt_tokens, completion_tokens)"
-          " SELECT ? + n, ?, line, status_code, body, nightsweep, error_code, error_message, 0, 0"
-          " FROM incoming WHERE status_code IS NOT NULL ORDER BY n")
-      .with(last_job)
-      .with(batch)
-      .run();
+  Query query = connection_.query("SELECT id FROM model WHERE name = ?");
+  query.with(name).step();
+  return query.integer(0);
 }
 
 }  // namespace nightsweep

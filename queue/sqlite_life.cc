@@ -5,15 +5,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "queue/hidden_batches.h"
 #include "queue/sqlite_queue.h"
 
 namespace nightsweep {
-
-namespace {
-
-constexpr int64_t kSlice = 5000;  // jobs
-
-}  // namespace
 
 // Suspects apart: each half has its index, and neither walks over what has ended.
 const char* const kToSettleSql =
@@ -204,7 +199,7 @@ void SqliteQueue::prune(const std::vector<std::string>& batches) {
         int64_t n_marked =
             connection_
                 .query(
-                    "UPDATE batch SET is_pruned = 1, key = NULL, idempotency_key = NULL,"
+                    "UPDATE batch SET is_hidden = 1, key = NULL, idempotency_key = NULL,"
                     " content = NULL WHERE public_id = ? AND ended_ms IS NOT NULL")
                 .with(batch)
                 .run();
@@ -214,24 +209,7 @@ void SqliteQueue::prune(const std::vector<std::string>& batches) {
       }
     });
   }
-  for (;;) {
-    std::optional<int64_t> row = connection_.read([&]() -> std::optional<int64_t> {
-      Query query =
-          connection_.query("SELECT id FROM batch INDEXED BY batch_pruned WHERE is_pruned = 1");
-      if (!query.step()) return std::nullopt;
-      return query.integer(0);
-    });
-    if (!row) return;
-    connection_.write([&] {
-      int64_t n_deleted =
-          connection_
-              .query("DELETE FROM job WHERE id IN (SELECT id FROM job WHERE batch = ? LIMIT ?)")
-              .with(*row)
-              .with(kSlice)
-              .run();
-      if (n_deleted == 0) connection_.query("DELETE FROM batch WHERE id = ?").with(*row).run();
-    });
-  }
+  delete_hidden_batches(connection_);
 }
 
 void SqliteQueue::compact() {

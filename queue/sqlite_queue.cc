@@ -173,7 +173,7 @@ std::optional<int64_t> SqliteQueue::row_of(const char* sql, const std::string& n
 std::optional<BatchInfo> SqliteQueue::batch(const std::string& id) {
   return connection_.read([&]() -> std::optional<BatchInfo> {
     Query query = connection_.query(
-        format("SELECT {} FROM batch WHERE public_id = ? AND is_pruned = 0", kBatchColumns));
+        format("SELECT {} FROM batch WHERE public_id = ? AND is_hidden = 0", kBatchColumns));
     if (!query.with(id).step()) return std::nullopt;
     return read_batch(query);
   });
@@ -184,12 +184,12 @@ std::optional<std::string> SqliteQueue::find_batch(const std::string& id_or_pref
   return connection_.read([&]() -> std::optional<std::string> {
     if (id_or_prefix == "last") {
       Query query = connection_.query(
-          "SELECT public_id FROM batch WHERE is_pruned = 0 ORDER BY id DESC LIMIT 1");
+          "SELECT public_id FROM batch WHERE is_hidden = 0 ORDER BY id DESC LIMIT 1");
       if (!query.step()) return std::nullopt;
       return query.text(0);
     }
     Query query = connection_.query(
-        "SELECT public_id FROM batch WHERE is_pruned = 0 AND"
+        "SELECT public_id FROM batch WHERE is_hidden = 0 AND"
         " (substr(public_id, 1, length(?1)) = ?1 OR substr(public_id, 7, length(?1)) = ?1) LIMIT "
         "2");
     if (!query.with(id_or_prefix).step()) return std::nullopt;
@@ -203,7 +203,7 @@ std::vector<BatchInfo> SqliteQueue::select_batches(const std::string& condition,
   return connection_.read([&] {
     std::vector<BatchInfo> all;
     Query query = connection_.query(
-        format("SELECT {} FROM batch WHERE is_pruned = 0 {}", kBatchColumns, condition));
+        format("SELECT {} FROM batch WHERE is_hidden = 0 {}", kBatchColumns, condition));
     query.with(value);
     while (query.step())
       all.push_back(read_batch(query));
@@ -222,7 +222,7 @@ std::vector<BatchInfo> SqliteQueue::batches_ended_before(int64_t ended_ms) {
 std::optional<BatchInfo> SqliteQueue::batch_of_content(const std::string& content) {
   return connection_.read([&]() -> std::optional<BatchInfo> {
     Query query = connection_.query(format(
-        "SELECT {} FROM batch WHERE content = ? AND is_pruned = 0"
+        "SELECT {} FROM batch WHERE content = ? AND is_hidden = 0"
         " AND status NOT IN ('cancelling', 'cancelled') ORDER BY id DESC LIMIT 1",
         kBatchColumns));
     if (!query.with(content).step()) return std::nullopt;
@@ -276,7 +276,7 @@ JobCounts SqliteQueue::job_counts() {
   return connection_.read([&] {
     Query query = connection_.query(
         "SELECT sum(n_total - n_running - n_completed - n_failed), sum(n_running),"
-        " sum(n_completed), sum(n_failed) FROM batch WHERE is_pruned = 0");
+        " sum(n_completed), sum(n_failed) FROM batch WHERE is_hidden = 0");
     query.step();
     auto count = [&](int column) { return static_cast<uint64_t>(query.integer(column)); };
     return JobCounts{

@@ -64,7 +64,7 @@ SELECT
   strftime('%Y-%m-%dT%H:%M:%fZ', ended_ms / 1000.0, 'unixepoch') AS ended_at,
   strftime('%Y-%m-%dT%H:%M:%fZ', expires_ms / 1000.0, 'unixepoch') AS expires_at,
   created_ms, started_ms, ended_ms, expires_ms, options
-FROM batch WHERE is_pruned = 0;
+FROM batch WHERE is_hidden = 0;
 
 CREATE VIEW jobs AS
 SELECT
@@ -90,7 +90,7 @@ JOIN batch ON batch.id = job.batch
 JOIN model ON model.id = job.model
 LEFT JOIN request ON request.job = job.id
 LEFT JOIN result ON result.job = job.id
-WHERE batch.is_pruned = 0;
+WHERE batch.is_hidden = 0;
 
 -- A row is what the sweeps of about ten seconds did, or one sweep where it takes longer.
 CREATE VIEW sweeps AS

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "runner/line_store.h"
 #include "runner/output.h"
 
 namespace nightsweep {
@@ -20,10 +21,15 @@ namespace {
 constexpr size_t kMostMessages = 20;
 constexpr size_t kMostNames = 10;  // in one message
 
+// The machine's randomness begins each run; asking it for every line would cost more than the
+// line's checks.
 int64_t draw_seed() {
-  static std::random_device device;
-  uint64_t bits = (static_cast<uint64_t>(device()) << 32) | device();
-  return static_cast<int64_t>(bits >> 1);
+  static std::mt19937_64 generator = [] {
+    std::random_device device;
+    std::seed_seq seeds{device(), device(), device(), device(), device(), device()};
+    return std::mt19937_64(seeds);
+  }();
+  return static_cast<int64_t>(generator() >> 1);
 }
 
 int64_t now_unix_s() {
@@ -44,7 +50,9 @@ class BatchReader {
         models_(models),
         model_(model),
         options_(options),
-        writer_(queue.new_batch()) {
+        store_(queue.new_batch(), [this](auto errors, auto repeated) {
+          report(errors, std::move(repeated));
+        }) {
     line_options_.endpoint = options.endpoint;
     line_options_.defaults = options.defaults;
     line_options_.lenient = options.lenient;
@@ -55,6 +63,7 @@ class BatchReader {
   Submission read() {
     for (const std::string& file : options_.files)
       read_file(file);
+    store_.finish();
     refuse_if_bad();
     return commit({});
   }
@@ -78,6 +87,7 @@ class BatchReader {
       if (page.size() < kPage) break;
     }
     content_hashes_.push_back(hash.hex());
+    store_.finish();
     return commit(part);
   }
 
@@ -106,7 +116,7 @@ class BatchReader {
       batch.expires_ms = (now_unix_s() + static_cast<int64_t>(options_.expires_s)) * 1000;
     }
     result_.twin = queue_.batch_of_content(batch.content);
-    result_.batch = writer_->commit(batch, &result_.existed);
+    result_.batch = store_.writer().commit(batch, &result_.existed);
     report_names();
     return std::move(result_);
   }
@@ -157,7 +167,10 @@ class BatchReader {
     const PromptModel* model = model_of(*job, model_name);
     if (model == nullptr && options_.needs_models) {
       refuse(
-          line_error(*job, "body.model", no_model_text(*job, model_name), "model_not_found"), job);
+          line_error(
+              job->line, job->custom_id, "body.model", no_model_text(*job, model_name),
+              "model_not_found"),
+          job);
       return;
     }
     if (model_ == nullptr && model != nullptr && !model->ref().defaults.empty()) {
@@ -174,7 +187,10 @@ class BatchReader {
     if (model != nullptr) {
       auto prompts = model->maker().prompts(*job, submitted_unix_s_);
       if (auto* error = std::get_if<ApiError>(&prompts)) {
-        refuse(line_error(*job, "body." + error->param, error->message, error->code), job);
+        refuse(
+            line_error(
+                job->line, job->custom_id, "body." + error->param, error->message, error->code),
+            job);
         return;
       }
     }
@@ -212,29 +228,30 @@ class BatchReader {
     return model;
   }
 
-  static LineError
-  line_error(const Job& job, std::string field, std::string message, std::string code) {
+  static LineError line_error(
+      uint64_t line,
+      std::string custom_id,
+      std::string field,
+      std::string message,
+      std::string code) {
     LineError error;
-    error.line = job.line;
+    error.line = line;
     error.field = std::move(field);
     error.message = std::move(message);
-    error.custom_id = job.custom_id;
+    error.custom_id = std::move(custom_id);
     error.code = std::move(code);
     return error;
   }
 
   void add(const Job& job, const std::string& model_name) {
-    NewJob stored{
-        .line = last_line_,
-        .custom_id = job.custom_id,
-        .model = model_name,
-        .request = job_to_text(job),
-        .expected_tokens = expected_tokens(job)};
-    uint64_t first_line = 0;
-    if (!writer_->add(stored, &first_line)) {
-      refuse(repeated_id(job, first_line), &job);
-      return;
-    }
+    NewLine stored;
+    stored.job.line = last_line_;
+    stored.job.custom_id = job.custom_id;
+    stored.job.model = model_name;
+    // Of a file that is refused the ids alone are of use: another line may repeat one.
+    if (!is_refused_) stored.job.request = job_to_text(job);
+    stored.job.expected_tokens = expected_tokens(job);
+    store_.add(std::move(stored));
     endpoints_.insert(job.endpoint);
     if (options_.needs_models) {
       auto& models = result_.models;
@@ -247,15 +264,72 @@ class BatchReader {
     }
   }
 
-  LineError repeated_id(const Job& job, uint64_t first_line) const {
+  void refuse(const LineError& error, const Job* job) {
+    if (options_.keep_going) {
+      NewLine kept;
+      kept.job.line = last_line_;
+      kept.job.custom_id = error.custom_id;
+      if (model_ != nullptr) kept.job.model = model_->ref().path;
+      if (job != nullptr) kept.job.request = job_to_text(*job);
+      kept.refusal = result_of(error);
+      store_.add(std::move(kept));
+    } else {
+      is_refused_ = true;
+    }
+    store_.refuse(error);
+  }
+
+  static NewResult result_of(const LineError& error) {
+    NewResult result;
+    ApiError api = error.api_error();
+    result.status_code = api.status_code;
+    result.body = error_body(api).dump();
+    return result;
+  }
+
+  // What has come to light in a slice, by line.
+  void report(const std::vector<LineError>& errors, std::vector<BatchWriter::Repeated> repeated) {
+    auto error = errors.begin();
+    for (BatchWriter::Repeated& one : repeated) {
+      const NewJob& job = one.line.job;
+      for (; error != errors.end() && error->line < job.line; ++error)
+        show(*error);
+      const LineError found = repeated_id(job, one.first_line);
+      // A line that was refused before has its message.
+      if (!one.line.refusal) show(found);
+      if (options_.keep_going) {
+        if (!one.line.refusal) one.line.refusal = result_of(found);
+        keep_renamed(std::move(one.line));
+      } else {
+        is_refused_ = true;
+      }
+    }
+    for (; error != errors.end(); ++error)
+      show(*error);
+  }
+
+  LineError repeated_id(const NewJob& job, uint64_t first_line) const {
     auto [file, line] = place(first_line);
     std::string where =
-        file == parts_.back().file ? format("line {}", line) : format("{}:{}", file, line);
+        file == place(job.line).first ? format("line {}", line) : format("{}:{}", file, line);
     return line_error(
-        job, "custom_id",
+        job.line, job.custom_id, "custom_id",
         format(
             "expected an id of its own, found {}, which {} has", Json(job.custom_id).dump(), where),
         "invalid_value");
+  }
+
+  // An id that is taken cannot stand a second time: the line's number names it then.
+  void keep_renamed(NewLine line) {
+    const uint64_t number = line.job.line;
+    for (int n = 0;; ++n) {
+      line.job.custom_id = format("line-{}{}", number, n == 0 ? "" : format("-{}", n));
+      std::vector<NewLine> lines;
+      lines.push_back(std::move(line));
+      std::vector<BatchWriter::Repeated> repeated = store_.writer().add(std::move(lines));
+      if (repeated.empty()) return;
+      line = std::move(repeated.front().line);
+    }
   }
 
   // File and line in it of a line numbered through.
@@ -267,29 +341,13 @@ class BatchReader {
     return {part->file, line - part->offset};
   }
 
-  void refuse(const LineError& error, const Job* job) {
+  void show(const LineError& error) {
     ++result_.n_refused;
-    if (result_.n_refused <= kMostMessages) {
-      LineError shown = error;
-      shown.line = last_line_ - parts_.back().offset;
-      write_message(shown.text(parts_.back().file) + "\n");
-    }
-    if (options_.keep_going) keep_refused(error, job);
-  }
-
-  // The line stays in the batch, with its error as the result.
-  void keep_refused(const LineError& error, const Job* job) {
-    NewJob stored{.line = last_line_, .custom_id = error.custom_id, .model = {}, .request = {}};
-    if (job != nullptr) stored.request = job_to_text(*job);
-    NewResult result;
-    ApiError api = error.api_error();
-    result.status_code = api.status_code;
-    result.body = error_body(api).dump();
-    // An id that is taken cannot stand a second time: the line's number names it then.
-    uint64_t first_line = 0;
-    for (int n = 0; !writer_->add_refused(stored, result, &first_line); ++n) {
-      stored.custom_id = format("line-{}{}", last_line_, n == 0 ? "" : format("-{}", n));
-    }
+    if (result_.n_refused > kMostMessages) return;
+    auto [file, line] = place(error.line);
+    LineError shown = error;
+    shown.line = line;
+    write_message(shown.text(file) + "\n");
   }
 
   void refuse_if_bad() const {
@@ -375,7 +433,6 @@ class BatchReader {
   PromptModels& models_;
   const PromptModel* model_;
   const SubmissionOptions& options_;
-  std::unique_ptr<BatchWriter> writer_;
   LineOptions line_options_;
   int64_t submitted_unix_s_ = now_unix_s();
   Submission result_;
@@ -386,6 +443,8 @@ class BatchReader {
   std::set<std::string> other_names_;
   uint64_t n_other_names_ = 0;
   std::set<std::string> ignored_;
+  bool is_refused_ = false;  // nothing will be queued
+  LineStore store_;          // last: its reports use the others
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ struct Acknowledged {
 };
 
 class FaultWalk : public QueueTest {
- protected:
+ public:
   FaultWalk() {
     busy_timeout_ms_ = 20;
     set_up_log(LogLevel::error, false);  // each fault would warn
@@ -77,12 +77,34 @@ class FaultWalk : public QueueTest {
     complete(*queue, {jobs[3]}, known);
   }
 
+  // A submit slice by slice, and one that is given up half way.
+  void sliced_submit(Acknowledged& known) {
+    most_held_bytes_ = 0;
+    auto queue = open_worker();
+    for (bool is_kept : {true, false}) {
+      auto writer = queue->new_batch();
+      for (uint64_t line = 1; line <= 3; ++line)
+        add(*writer, {job(line), {}});
+      bool existed = false;
+      if (is_kept) known.batches.insert(writer->commit({}, &existed));
+    }
+    complete(*queue, queue->claim(2, std::nullopt, std::nullopt), known);
+  }
+
   // What must hold whatever happened.
   void expect_sound(const Acknowledged& known) {
     expect_counters_agree(path_);
     Sql sql(path_);
     for (const std::string& id : known.batches) {
       std::string status = sql.one(format("SELECT status FROM batches WHERE id = '{}'", id));
+      if (!known.cancelled.contains(id)) {
+        EXPECT_EQ(
+            sql.one(format(
+                "SELECT total = (SELECT count(*) FROM jobs WHERE batch_id = batches.id)"
+                " FROM batches WHERE id = '{}'",
+                id)),
+            "1");
+      }
       if (known.pruned.contains(id)) {
         EXPECT_EQ(status, "");
       } else if (known.cancelled.contains(id)) {
@@ -109,16 +131,19 @@ class FaultWalk : public QueueTest {
       complete(*queue, jobs, known);
     }
     EXPECT_EQ(queue->n_unfinished(std::nullopt), 0U);
+    EXPECT_EQ(Sql(path_).one("SELECT count(*) FROM batch WHERE is_hidden = 1"), "0");
   }
 
+  using Run = void (FaultWalk::*)(Acknowledged&);
+
   // False: the run was over before the n-th operation.
-  bool inject(const Kind& kind, uint64_t n, uint32_t seed) {
+  bool inject(Run run, const Kind& kind, uint64_t n, uint32_t seed) {
     SCOPED_TRACE(format("{} {}, seed {}", kind.name, n, seed));
     path_ = format("{}/{}.db", folder_, ++n_files_);
     FaultVfs vfs;
     vfs.arm(kind.fault, n, seed);
     Acknowledged known;
-    std::optional<Error> error = error_of([&] { whole_run(known); });
+    std::optional<Error> error = error_of([&] { (this->*run)(known); });
     bool has_fired = vfs.has_fired();
     // An error of the disk ends with 7 or 6, and never as a fault of ours. A fault may also pass
     // without notice, as one in a temporary file or at the very end.
@@ -134,40 +159,46 @@ class FaultWalk : public QueueTest {
     EXPECT_FALSE(error.has_value()) << error->what();
     expect_sound(known);
     std::error_code ignored;
-    for (const char* end : {"", ".lock"})
+    for (const char* end : {"", ".lock", ".submit"})
       std::filesystem::remove(path_ + end, ignored);
     return has_fired;
+  }
+
+  void walk(Run run) {
+    const char* named = std::getenv("NIGHTSWEEP_FAULTS");
+    uint64_t wanted = named != nullptr ? std::strtoull(named, nullptr, 10) : 0;
+    std::array<uint64_t, std::size(kKinds)> counts{};
+    uint64_t n_faults = 0;
+    for (uint32_t seed = 1; seed == 1 || n_faults < wanted; ++seed) {
+      for (size_t i = 0; i < std::size(kKinds); ++i) {
+        // The short walk goes in strides that meet operations of all sorts.
+        bool is_rare = kKinds[i].fault == Fault::open || kKinds[i].fault == Fault::truncate;
+        uint64_t stride = wanted > 0 ? 1 : is_rare ? 3 : 19;
+        for (uint64_t n = 1; inject(run, kKinds[i], n, seed) && !HasFailure(); n += stride) {
+          ++counts[i];
+          ++n_faults;
+        }
+        if (HasFailure()) return;
+        EXPECT_GT(counts[i], 0U) << kKinds[i].name;
+      }
+    }
+    std::string text;
+    for (size_t i = 0; i < std::size(kKinds); ++i)
+      text += format("{}{} {}", i == 0 ? "" : ", ", kKinds[i].name, counts[i]);
+    std::printf(
+        "%llu faults (%s): nothing lost, nothing twice, integrity ok\n",
+        static_cast<unsigned long long>(n_faults), text.c_str());
   }
 
   int n_files_ = 0;
 };
 
 TEST_F(FaultWalk, what_was_acknowledged_survives_a_fault_at_every_operation) {
-  const char* named = std::getenv("NIGHTSWEEP_FAULTS");
-  uint64_t wanted = named != nullptr ? std::strtoull(named, nullptr, 10) : 0;
-  std::array<uint64_t, std::size(kKinds)> counts{};
-  uint64_t n_faults = 0;
-  for (uint32_t seed = 1; seed == 1 || n_faults < wanted; ++seed) {
-    for (size_t i = 0; i < std::size(kKinds); ++i) {
-      // The short walk goes in strides that meet operations of all sorts.
-      uint64_t stride =
-          wanted == 0
-              ? (kKinds[i].fault == Fault::open || kKinds[i].fault == Fault::truncate ? 3 : 19)
-              : 1;
-      for (uint64_t n = 1; inject(kKinds[i], n, seed) && !HasFailure(); n += stride) {
-        ++counts[i];
-        ++n_faults;
-      }
-      if (HasFailure()) return;
-      EXPECT_GT(counts[i], 0U) << kKinds[i].name;
-    }
-  }
-  std::string text;
-  for (size_t i = 0; i < std::size(kKinds); ++i)
-    text += format("{}{} {}", i == 0 ? "" : ", ", kKinds[i].name, counts[i]);
-  std::printf(
-      "%llu faults (%s): nothing lost, nothing twice, integrity ok\n",
-      static_cast<unsigned long long>(n_faults), text.c_str());
+  walk(&FaultWalk::whole_run);
+}
+
+TEST_F(FaultWalk, a_submit_in_slices_is_there_whole_or_not_at_all) {
+  walk(&FaultWalk::sliced_submit);
 }
 
 // Without the syncs the power cut must be seen: the walk can fail.

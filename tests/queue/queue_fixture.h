@@ -83,6 +83,7 @@ class QueueTest : public testing::Test {
     options.now_ms = [this] { return now_ms_; };
     options.boot_id = boot_id_;
     options.busy_timeout_ms = busy_timeout_ms_;
+    options.most_held_bytes = most_held_bytes_;
     return options;
   }
   std::unique_ptr<SqliteQueue> open() { return std::make_unique<SqliteQueue>(path_, options()); }
@@ -95,12 +96,21 @@ class QueueTest : public testing::Test {
   static NewJob job(uint64_t line, const std::string& model = "") {
     return {line, format("id-{}", line), model, format(R"({{"line":{}}})", line)};
   }
+  // The line that has the id already; none: it was added.
+  static std::optional<uint64_t> add(BatchWriter& writer, NewLine line) {
+    std::vector<NewLine> lines;
+    lines.push_back(std::move(line));
+    std::vector<BatchWriter::Repeated> repeated = writer.add(std::move(lines));
+    if (repeated.empty()) return std::nullopt;
+    return repeated[0].first_line;
+  }
   static std::string
   submit(Queue& queue, uint64_t n, const NewBatch& settings = {}, const std::string& model = "") {
     std::unique_ptr<BatchWriter> writer = queue.new_batch();
-    uint64_t first_line = 0;
+    std::vector<NewLine> lines;
     for (uint64_t line = 1; line <= n; ++line)
-      writer->add(job(line, model), &first_line);
+      lines.push_back({.job = job(line, model), .refusal = {}});
+    writer->add(std::move(lines));
     bool existed = false;
     return writer->commit(settings, &existed);
   }
@@ -140,7 +150,7 @@ class QueueTest : public testing::Test {
     Sql sql(path);
     EXPECT_EQ(
         sql.one(
-            "SELECT count(*) FROM batch WHERE is_pruned = 0 AND ("
+            "SELECT count(*) FROM batch WHERE is_hidden = 0 AND ("
             " n_total <> (SELECT count(*) FROM job WHERE batch = batch.id)"
             " OR n_running <> (SELECT count(*) FROM job WHERE batch = batch.id AND state = "
             "'running')"
@@ -218,6 +228,7 @@ class QueueTest : public testing::Test {
   int64_t now_ms_ = 1'700'000'000'000;
   std::string boot_id_ = "boot-1";
   int busy_timeout_ms_ = 10'000;
+  size_t most_held_bytes_ = QueueOptions{}.most_held_bytes;  // 0: each add() is a transaction
 };
 
 }  // namespace nightsweep

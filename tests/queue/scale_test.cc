@@ -63,10 +63,12 @@ TEST_F(ScaleTest, prints_the_times_of_a_large_queue) {
   std::clock_t cpu = std::clock();
   double submit_ms = milliseconds([&] {
     auto writer = queue->new_batch();
-    uint64_t first_line = 0;
+    std::vector<NewLine> lines;
     for (uint64_t line = 1; line <= n_rows(); ++line) {
-      writer->add({line, format("request-{}", line), "model.gguf", body}, &first_line);
+      lines.push_back({{line, format("request-{}", line), "model.gguf", body}, {}});
+      if (lines.size() == 16'000) writer->add(std::exchange(lines, {}));
     }
+    writer->add(std::move(lines));
     bool existed = false;
     id = writer->commit({}, &existed);
   });

@@ -180,13 +180,12 @@ TEST_F(SchemaTest, health_tells_what_is_still_to_be_written) {
   auto queue = open_worker();
   EXPECT_EQ(queue->health().unanswered_bytes, 0U);
   auto writer = queue->new_batch();
-  uint64_t first_line = 0;
   NewJob limited = job(1);
   Job request;
   request.parameters.max_tokens = 100;
   request.parameters.n = 4;
   limited.request = job_to_text(request);
-  writer->add(limited, &first_line);
+  add(*writer, {limited, {}});
   bool existed = false;
   std::string batch = writer->commit({}, &existed);
   EXPECT_EQ(queue->health().n_unanswered, 1U);

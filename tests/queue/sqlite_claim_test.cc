@@ -76,11 +76,10 @@ TEST_F(ClaimTest, of_a_batch_the_longest_go_first_and_equals_by_line) {
   auto queue = open_worker();
   const auto submit_lengths = [&](const std::vector<uint64_t>& lengths, int32_t priority) {
     auto writer = queue->new_batch();
-    uint64_t first_line = 0;
     for (size_t i = 0; i < lengths.size(); ++i) {
       NewJob added = job(i + 1);
       added.expected_tokens = lengths[i];
-      writer->add(added, &first_line);
+      add(*writer, {.job = added, .refusal = {}});
     }
     bool existed = false;
     return writer->commit(of_priority(priority), &existed);

@@ -147,7 +147,7 @@ TEST_F(LifeTest, a_prune_that_was_killed_is_out_of_sight_and_finished_by_the_nex
     queue->cancel_batch(id);
   }
   Sql(path_).rows(
-      "PRAGMA foreign_keys = ON; UPDATE batch SET is_pruned = 1; DELETE FROM job WHERE line = 1");
+      "PRAGMA foreign_keys = ON; UPDATE batch SET is_hidden = 1; DELETE FROM job WHERE line = 1");
   EXPECT_FALSE(open()->batch(id).has_value());
   EXPECT_TRUE(open()->batches(9).empty());
   expect_counters_agree(path_);

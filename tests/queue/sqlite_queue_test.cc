@@ -235,7 +235,7 @@ TEST_F(SqliteQueueTest, the_views_can_be_read_by_people) {
   NewBatch settings;
   settings.name = "night.jsonl";
   settings.model = "m.gguf";
-  std::string id = submit(*queue, 3, settings);
+  std::string id = submit(*queue, 3, settings, "m.gguf");
   now_ms_ += 1500;
   std::vector<ClaimedJob> jobs = queue->claim(2, std::nullopt, std::nullopt);
   queue->save({}, {{jobs[0].claim, answer()}, {jobs[1].claim, refusal()}});

@@ -42,7 +42,7 @@ class Kills : public ProgramTest {
   void expect_sound() {
     EXPECT_EQ(sql("PRAGMA integrity_check"), std::vector<std::string>{"ok"});
     EXPECT_EQ(
-        sql("SELECT count(*) FROM batch WHERE is_pruned = 0 AND ("
+        sql("SELECT count(*) FROM batch WHERE is_hidden = 0 AND ("
             " n_total <> (SELECT count(*) FROM job WHERE batch = batch.id)"
             " OR n_running <> (SELECT count(*) FROM job WHERE batch = batch.id AND state = "
             "'running')"
@@ -54,7 +54,7 @@ class Kills : public ProgramTest {
     EXPECT_EQ(
         sql("SELECT count(*) FROM job LEFT JOIN result ON result.job = job.id JOIN batch ON "
             "batch.id"
-            " = job.batch WHERE is_pruned = 0 AND (result.job IS NULL) <> (state IN ('waiting',"
+            " = job.batch WHERE is_hidden = 0 AND (result.job IS NULL) <> (state IN ('waiting',"
             " 'running'))"),
         std::vector<std::string>{"0"});
   }
@@ -156,6 +156,28 @@ TEST_F(Kills, of_every_command_lose_nothing_and_answer_nothing_twice) {
   std::printf(
       "%d kills (%s) over %zu batches: nothing lost, nothing twice, integrity ok\n", n_all,
       text.c_str(), submitted.size());
+}
+
+TEST_F(Kills, of_a_long_submit_leave_lines_that_nobody_sees_and_the_next_one_removes) {
+  constexpr int kLines = 45'000;  // more than wait in memory
+  std::string text;
+  for (int line = 1; line <= kLines; ++line)
+    text += format("{{\"prompt\":\"{:100}\"}}\n", line);
+  std::string in = write_file("long.jsonl", text);
+  pid_t child = start({"submit", in}, folder_.path("out"));
+  while (::kill(child, 0) == 0 &&
+         sql("SELECT count(*) FROM batch WHERE is_hidden = 1") != std::vector<std::string>{"1"} &&
+         ::waitpid(child, nullptr, WNOHANG) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(wait_for(child), 128 + SIGKILL) << "it was done before it was killed";
+  expect_sound();
+  EXPECT_EQ(run({"status", "--json"}).out.find("long.jsonl"), std::string::npos);
+  EXPECT_EQ(run({"submit", in}).code, 0);
+  EXPECT_EQ(sql("SELECT count(*) FROM batch"), std::vector<std::string>{"1"});
+  EXPECT_EQ(sql("SELECT count(*) FROM job"), std::vector<std::string>{std::to_string(kLines)});
+  expect_sound();
 }
 
 }  // namespace

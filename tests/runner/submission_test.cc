@@ -72,6 +72,43 @@ TEST_F(Submissions, keep_going_gives_bad_lines_an_error_result) {
   EXPECT_EQ(all[2].custom_id, "line-4");
 }
 
+// More lines than wait in memory: they go in slice by slice.
+TEST_F(Submissions, of_a_long_file_too_all_lines_are_queued_or_none) {
+  constexpr int kLines = 45'000;
+  std::string text;
+  for (int line = 1; line <= kLines; ++line) {
+    if (line == 7 || line == 44'000) {
+      text += "{\"nonsense\":1}\n";
+    } else {
+      int id = line == 43'000 ? 12 : line;
+      text += format("{{\"id\":\"{}\",\"prompt\":\"{:100}\"}}\n", id, "p");
+    }
+  }
+  std::string messages = messages_of(text);
+  size_t first = messages.find("in.jsonl:7: ");
+  size_t repeated = messages.find(
+      "in.jsonl:43000: custom_id: expected an id of its own, found "
+      "\"12\", which line 12 has");
+  size_t last = messages.find("in.jsonl:44000: ");
+  ASSERT_NE(last, std::string::npos) << messages;
+  EXPECT_LT(first, repeated) << messages;
+  EXPECT_LT(repeated, last) << messages;
+  EXPECT_TRUE(queue_->batches(10).empty());
+
+  SubmissionOptions options;
+  options.keep_going = true;
+  testing::internal::CaptureStderr();
+  Submission made = submit_text(text, options);
+  testing::internal::GetCapturedStderr();
+  EXPECT_EQ(made.n_refused, 3U);
+  auto counts = queue_->batch(made.batch)->counts;
+  EXPECT_EQ(counts.total, uint64_t{kLines});
+  EXPECT_EQ(counts.failed, 3U);
+  auto all = results(made.batch);
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[1].custom_id, "line-43000");
+}
+
 TEST_F(Submissions, an_empty_file_is_refused) {
   EXPECT_ERROR(ErrorKind::input, submit_text("\n  \n"), "found none");
   EXPECT_ERROR(ErrorKind::input, (submit({folder_.path("missing.jsonl")})), "missing.jsonl");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 
@@ -236,8 +237,18 @@ double read_rate(FileReader& reader, uint64_t file_bytes, uint32_t turn, double 
   std::iota(free_buffers.begin(), free_buffers.end(), uint64_t{0});
   ReadQueue queue(reader);
   uint64_t n_bytes = 0;
-  // Each turn has places of its own: a drive remembers what it has just read.
-  uint64_t place = turn * (n_places / 16);
+  // All over the file, and other places each turn: a drive, or the host of a virtual one, remembers
+  // what it has just read, and it is the file's beginning that everybody reads. Multiples of the
+  // golden ratio less its whole part lie apart, however many they are.
+  constexpr uint64_t kRunReads = 32;
+  constexpr double kGolden = 0.6180339887498949;
+  double run = 0.07 * (turn + 1);
+  uint64_t n_read = 0;
+  const auto next_place = [&] {
+    if (n_read > 0 && n_read % kRunReads == 0) run = std::fmod(run + kGolden, 1.0);
+    const auto first = static_cast<uint64_t>(run * static_cast<double>(n_places));
+    return (first + n_read++ % kRunReads) % n_places;
+  };
   const Clock::time_point begin = Clock::now();
   while (seconds_since(begin) < least_s || n_bytes == 0) {
     while (queue.wants_more() && !free_buffers.empty()) {
@@ -245,7 +256,7 @@ double read_rate(FileReader& reader, uint64_t file_bytes, uint32_t turn, double 
       free_buffers.pop_back();
       queue.push(
           {.file = 0,
-           .offset = place++ % n_places * read_bytes,
+           .offset = next_place() * read_bytes,
            .size_bytes = read_bytes,
            .needed_bytes = read_bytes,
            .into = buffers + buffer * read_bytes,

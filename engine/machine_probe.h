@@ -39,9 +39,9 @@ struct DiskProbe {
   std::vector<Depth> depths;
   double best() const;
 };
-// Reads for so long a depth, each from another sixteenth of the file on. A drive may be faster for
-// a third of a second than for as long as a sweep lasts. Throws Error(model) or Error(storage) as a
-// sweep does.
+// Reads for so long a depth, in runs of some MiB all over the file, as a sweep reads slices. A
+// drive may be faster for a third of a second than for as long as a sweep lasts. Throws
+// Error(model) or Error(storage) as a sweep does.
 DiskProbe probe_disk(
     const std::string& path,
     const std::vector<uint32_t>& depths,

@@ -72,26 +72,48 @@ panel_output(const PartArgs& part, const uint8_t* panel, uint32_t first_output, 
   return to;
 }
 
-// Scales the finished sums of 16 outputs by 8 rows and puts them in their places.
-__device__ __forceinline__ void store_fragment(
+// Scales the finished sums of 16 outputs by 8 kCount rows and puts them in their places. All that
+// is read is on its way before anything is written: a load behind a store that may be to its place
+// waits for the one before it, 32 times for 64 rows.
+template <int kCount>
+__device__ __forceinline__ void store_fragments(
     const LinearArgs& args,
     const PartArgs& part,
     const PanelOutput& to,
     uint32_t first_row,
     uint32_t lane,
-    const float (&sums)[4]) {
+    const float (&sums)[kCount][4]) {
+  float row_scales[kCount][2];
+  float before[kCount][4];
 #pragma unroll
-  for (uint32_t j = 0; j < 2; ++j) {
-    const uint32_t row = first_row + 2 * (lane % 4) + j;
-    if (row >= args.rows) continue;
-    const float row_scale = args.input_scale[row];
+  for (uint32_t n = 0; n < kCount; ++n) {
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      if (!to.is_there[i]) continue;
-      float value = sums[2 * i + j] * to.scale[i] * row_scale;
-      if (part.bias != nullptr) value += to.bias[i];
-      float* const at = to.at[i] + size_t{row} * part.out_stride;
-      *at = part.accumulate ? *at + value : value;
+    for (uint32_t j = 0; j < 2; ++j) {
+      const uint32_t row = first_row + 8 * n + 2 * (lane % 4) + j;
+      const bool is_row = row < args.rows;
+      row_scales[n][j] = is_row ? args.input_scale[row] : 0.0F;
+#pragma unroll
+      for (uint32_t i = 0; i < 2; ++i) {
+        before[n][2 * i + j] = part.accumulate && is_row && to.is_there[i]
+                                   ? to.at[i][size_t{row} * part.out_stride]
+                                   : 0.0F;
+      }
+    }
+  }
+#pragma unroll
+  for (uint32_t n = 0; n < kCount; ++n) {
+#pragma unroll
+    for (uint32_t j = 0; j < 2; ++j) {
+      const uint32_t row = first_row + 8 * n + 2 * (lane % 4) + j;
+      if (row >= args.rows) continue;
+#pragma unroll
+      for (uint32_t i = 0; i < 2; ++i) {
+        if (!to.is_there[i]) continue;
+        float value = sums[n][2 * i + j] * to.scale[i] * row_scales[n][j];
+        if (part.bias != nullptr) value += to.bias[i];
+        to.at[i][size_t{row} * part.out_stride] =
+            part.accumulate ? before[n][2 * i + j] + value : value;
+      }
     }
   }
 }

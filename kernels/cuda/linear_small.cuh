@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(128, kGroups == 1 ? 4 : 3)
             for (uint32_t s = 0; s + 1 < kSplits; ++s)
               sums[p][n][i] += partial[buffer][s][p * kGroups + n][i][lane];
           }
-          store_fragment(args, *tile.part, to, 8 * n, lane, sums[p][n]);
         }
+        store_fragments(args, *tile.part, to, 0, lane, sums[p]);
       }
     }
 #pragma unroll

@@ -297,20 +297,34 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
           __threadfence();
           const uint32_t first_end =
               min(kSplits, run_begin(place + 1, gridDim.x, n_units) - tile * kSplits);
+          // Several fragments at a time, all their splits on the way together.
+          constexpr uint32_t kTogether = kRows == 128 ? 2 : 4;
   #pragma unroll
-          for (int p = 0; p < kTiles; ++p) {
+          for (uint32_t first = 0; first < kFragments; first += kTogether) {
+            float4 of_splits[kTogether][kSplits] = {};
   #pragma unroll
-            for (uint32_t n = 0; n < kGroups; ++n) {
-              const float4* const at = partials + (p * kGroups + n) * kThreads + threadIdx.x;
-              float4 total = __ldcg(at);
-              for (uint32_t s = first_end; s < kSplits; ++s) {
-                const float4 next = __ldcg(at + size_t{s} * kFragments * kThreads);
+            for (uint32_t n = 0; n < kTogether; ++n) {
+  #pragma unroll
+              for (uint32_t s = 0; s < kSplits; ++s) {
+                if (s > 0 && s < first_end) continue;  // was added to the first
+                of_splits[n][s] = __ldcg(
+                    partials + (size_t{s} * kFragments + first + n) * kThreads + threadIdx.x);
+              }
+            }
+  #pragma unroll
+            for (uint32_t n = 0; n < kTogether; ++n) {
+              float4 total = of_splits[n][0];
+  #pragma unroll
+              for (uint32_t s = 1; s < kSplits; ++s) {
+                const float4 next = of_splits[n][s];
+                if (s < first_end) continue;
                 total.x += next.x;
                 total.y += next.y;
                 total.z += next.z;
                 total.w += next.w;
               }
-              float* const v = &sums[p][4 * n];
+              const uint32_t p = (first + n) / kGroups;
+              float* const v = &sums[p][4 * ((first + n) % kGroups)];
               v[0] = total.x;
               v[1] = total.y;
               v[2] = total.z;
@@ -321,6 +335,7 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
       }
     }
     if (is_final) {
+      constexpr uint32_t kStoredTogether = 2;
       const uint32_t row_tile = tile % n_row_tiles;
       const uint32_t tile_index = tile / n_row_tiles;
       const PartArgs& part = part_of_tile(args, tile_index);
@@ -331,10 +346,12 @@ __global__ void __launch_bounds__(wide_block_threads(kRows), kMinBlocks)
         const PanelOutput to =
             panel_output<kType>(part, part.weight + panel * panel_bytes, panel * kPanel, lane);
   #pragma unroll
-        for (uint32_t n = 0; n < kGroups; ++n) {
-          const float v[4] = {
-              sums[p][4 * n], sums[p][4 * n + 1], sums[p][4 * n + 2], sums[p][4 * n + 3]};
-          store_fragment(args, part, to, 8 * (row_tile * kGroups + n), lane, v);
+        for (uint32_t first = 0; first < kGroups; first += kStoredTogether) {
+          float v[kStoredTogether][4];
+  #pragma unroll
+          for (uint32_t i = 0; i < 4 * kStoredTogether; ++i)
+            v[i / 4][i % 4] = sums[p][4 * first + i];
+          store_fragments(args, part, to, 8 * (row_tile * kGroups + first), lane, v);
         }
       }
     }

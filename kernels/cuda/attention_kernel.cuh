@@ -16,8 +16,9 @@ namespace nightsweep::cuda {
 namespace {
 
 template <uint32_t kDim, KvType kType, AttentionMode kMode>
-__global__ void __launch_bounds__(Config<kDim, kType, kMode>::kThreads)
-    attention_kernel(const AttentionArgs args) {
+__global__ void __launch_bounds__(
+    Config<kDim, kType, kMode>::kThreads,
+    Config<kDim, kType, kMode>::kMinBlocks) attention_kernel(const AttentionArgs args) {
   using C = Config<kDim, kType, kMode>;
   constexpr bool kSums = kMode == AttentionMode::block_sum;
   extern __shared__ __align__(16) std::byte shared[];

@@ -1,10 +1,14 @@
 #include "base/hash.h"
 
 #include <openssl/evp.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace nightsweep {
 
@@ -36,6 +40,20 @@ std::string Sha256::hex() {
   for (unsigned int i = 0; i < size; ++i)
     text += format("{:02x}", digest[i]);
   return text;
+}
+
+std::string sha256_of_file(const std::string& path, ErrorKind kind) {
+  constexpr size_t kPieceBytes = size_t{256} << 10;
+  FileDescriptor fd = open_for_reading(path, kind);
+  std::vector<char> piece(kPieceBytes);
+  Sha256 hash;
+  for (;;) {
+    ssize_t n = ::read(fd.value(), piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno(kind, errno, path);
+    if (n == 0) return hash.hex();
+    hash.add(piece.data(), static_cast<size_t>(n));
+  }
 }
 
 }  // namespace nightsweep

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
+
 namespace nightsweep {
 
 class Sha256 {
@@ -24,5 +26,8 @@ class Sha256 {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// hex() of all bytes of the file. Throws Error(kind) that names the path.
+std::string sha256_of_file(const std::string& path, ErrorKind kind);
 
 }  // namespace nightsweep

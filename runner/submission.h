@@ -41,9 +41,9 @@ SubmissionOptions read_submission_options(const Arguments& arguments);
 
 struct Submission {
   std::string batch;
-  bool existed = false;           // it was there already, nothing was added
-  std::optional<BatchInfo> twin;  // of the same lines and parameters, submitted before
-  uint64_t n_lines = 0;
+  bool existed = false;             // it was there already, nothing was added
+  std::optional<BatchInfo> twin;    // of the same lines and parameters, submitted before
+  uint64_t n_lines = 0;             // that were read; a file that is known is not
   uint64_t n_refused = 0;           // with keep_going
   std::vector<std::string> models;  // with needs_models: paths, in order of appearance
 };

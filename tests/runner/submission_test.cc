@@ -154,6 +154,28 @@ TEST_F(Submissions, the_same_submission_finds_its_batch_and_another_does_not) {
   EXPECT_NE(submit_text(text + text, options).batch, first.batch);
 }
 
+TEST_F(Submissions, a_known_file_is_not_read_in_again) {
+  table_["small"] = {.file = folder_.path("tiny.gguf"), .defaults = {}};
+  const PromptModel* model = models_.find("small");
+  ASSERT_NE(model, nullptr);
+  SubmissionOptions options;
+  options.is_found_again = true;
+  options.needs_models = true;
+  options.files = {write_file("in.jsonl", "{\"prompt\":\"1\"}\n")};
+  Submission first = submit_files(*queue_, models_, model, options);
+  EXPECT_EQ(first.n_lines, 1U);
+  Submission second = submit_files(*queue_, models_, model, options);
+  EXPECT_TRUE(second.existed);
+  EXPECT_EQ(second.batch, first.batch);
+  EXPECT_EQ(second.models, first.models);
+  EXPECT_EQ(second.n_lines, 0U) << "no line was looked at";
+  options.key_suffix = "kv=q8_0";
+  EXPECT_NE(submit_files(*queue_, models_, model, options).batch, first.batch);
+  options.key_suffix.clear();
+  queue_->cancel_batch(first.batch);
+  EXPECT_NE(submit_files(*queue_, models_, model, options).batch, first.batch);
+}
+
 TEST_F(Submissions, model_names_are_mapped) {
   table_["small"] = {.file = folder_.path("tiny.gguf"), .defaults = {{"max_tokens", Json(4)}}};
   SubmissionOptions options;

@@ -28,6 +28,10 @@ const char* remedy(int error_number) {
 
 }  // namespace
 
+std::string errno_text(int error_number) {
+  return format("{} (errno {})", std::generic_category().message(error_number), error_number);
+}
+
 void fail_errno(ErrorKind kind, int error_number, std::string_view context) {
   switch (error_number) {
     case ENOSPC:

@@ -37,6 +37,9 @@ template <typename... Args>
   throw Error(kind, fmt::format(text, std::forward<Args>(args)...));
 }
 
+// "No space left on device (errno 28)". Any thread.
+std::string errno_text(int error_number);
+
 // The one place where errno becomes an Error: "CONTEXT: reason (what to do)". ENOSPC, EROFS, EIO
 // and EDQUOT are always of kind storage, whatever `kind` says.
 [[noreturn]] void fail_errno(ErrorKind kind, int error_number, std::string_view context);

@@ -7,6 +7,9 @@
 
 namespace nightsweep {
 
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+inline constexpr uint64_t kGiB = uint64_t{1} << 30;
+
 // "22GiB", "500MB", "1.5 GB", "4096". KB/MB/GB/TB are powers of 1000, KiB/MiB/GiB/TiB of 1024, a
 // lone K, M, G, T is of 1024. Throws Error(usage) that names `option`.
 uint64_t parse_size(std::string_view text, std::string_view option);

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace nightsweep {
 
 namespace {
 
-constexpr uint64_t kGiB = 1 << 30;
 constexpr double kWorthIt = 1.05;
 
 struct Variant {

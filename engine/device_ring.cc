@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -14,10 +15,6 @@ namespace {
 constexpr uint64_t kExtentAlignment = 256;
 // Small enough that a throttled copy comes in an even flow, large enough for the link's full rate.
 constexpr uint64_t kCopyBytes = 8 << 20;
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -17,7 +18,7 @@ namespace nightsweep {
 namespace {
 
 // Enough for all reads in flight while a slice is packed.
-constexpr uint64_t kStagingBytes = 32 << 20;
+constexpr uint64_t kLoadStagingBytes = 32 << 20;
 constexpr uint64_t kLinkProbeBytes = 16 << 20;
 constexpr double kLinkProbeTime = 0.005;  // seconds
 // Of the device's memory: what is left to others is not let fall below half of it.
@@ -172,7 +173,7 @@ class DeviceStream final : public WeightStream {
          .source = reader_source(options_.source),
          .depth = kReadsInFlight});
     auto staging = device_.allocate_host(
-        align_up(std::max(min_ring_bytes(plan_), kStagingBytes), kDirectAlignment));
+        align_up(std::max(min_ring_bytes(plan_), kLoadStagingBytes), kDirectAlignment));
     loaded_bytes_ = resident_.load(
         *reader, std::span(staging->data(), staging->size_bytes()), options_.disk_rate);
     reader->files().check_unchanged();

@@ -24,10 +24,6 @@ namespace nightsweep {
 
 namespace {
 
-std::string errno_text(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
 struct stat stat_file(int fd, const std::string& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail_errno(ErrorKind::storage, errno, path);

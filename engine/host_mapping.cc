@@ -12,14 +12,6 @@
 
 namespace nightsweep {
 
-namespace {
-
-std::string errno_text(int error_number) {
-  return format("{} (errno {})", std::generic_category().message(error_number), error_number);
-}
-
-}  // namespace
-
 HostMapping::HostMapping(const FileSet& files, const std::vector<FileSpan>& spans, Device& device)
     : maps_(spans.size()) {
   try {

@@ -129,7 +129,7 @@ uint64_t kv_bytes_q8_0(const ModelConfig& config) {
 }
 
 // One line each, terminal escapes of a hostile file made harmless.
-class TextTable {
+class PrintedTable {
  public:
   void add(std::string_view label, std::string_view value) {
     constexpr size_t kLongestValue = 1000;
@@ -191,7 +191,7 @@ InspectReport inspect_model(const GgufModel& model) {
 }
 
 std::string inspect_text(const GgufModel& model, const InspectReport& report) {
-  TextTable table;
+  PrintedTable table;
   for (size_t i = 0; i < model.paths().size(); ++i) {
     table.add(
         i == 0 ? "file" : "",

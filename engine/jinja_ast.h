@@ -322,6 +322,20 @@ struct ContinueStmt : StmtOf<StmtKind::loop_continue> {
   using StmtOf::StmtOf;
 };
 
+// The node as what its kind says it is.
+template <typename T>
+const T& as(const Expr& expr) {
+  return static_cast<const T&>(expr);
+}
+template <typename T>
+const T& as(const Stmt& stmt) {
+  return static_cast<const T&>(stmt);
+}
+template <typename T>
+T& as(Stmt& stmt) {
+  return static_cast<T&>(stmt);
+}
+
 struct Tree {
   explicit Tree(size_t max_constant_bytes) : constants(max_constant_bytes) {}
   SymbolTable symbols;

@@ -7,15 +7,6 @@
 #include "engine/jinja_loop.h"
 
 namespace nightsweep::jinja {
-namespace {
-
-template <typename T>
-const T& as(const Stmt& stmt) {
-  return static_cast<const T&>(stmt);
-}
-
-}  // namespace
-
 const Value* Scope::find(Symbol symbol) const {
   auto found = std::find_if(variables.begin(), variables.end(), [&](const auto& variable) {
     return variable.first == symbol;

@@ -20,11 +20,6 @@ struct GlobalFunction : HostObject {
   const Builtin& global;
 };
 
-template <typename T>
-const T& as(const Expr& expr) {
-  return static_cast<const T&>(expr);
-}
-
 }  // namespace
 
 Value Evaluator::missing(Symbol symbol) {

@@ -176,7 +176,7 @@ Value filter_round(Runtime& runtime, Value self, const Arguments& arguments) {
   return Value::real(whole / unit.as_real());
 }
 
-constexpr std::array kFilters{
+constexpr std::array kNumberFilters{
     Builtin{"abs", filter_abs},
     Builtin{"float", filter_float},
     Builtin{"int", filter_int},
@@ -186,7 +186,7 @@ constexpr std::array kFilters{
 }  // namespace
 
 std::span<const Builtin> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace nightsweep::jinja

@@ -8,15 +8,6 @@
 namespace nightsweep::jinja {
 namespace {
 
-template <typename T>
-const T& as(const Expr& expr) {
-  return static_cast<const T&>(expr);
-}
-template <typename T>
-T& as(Stmt& stmt) {
-  return static_cast<T&>(stmt);
-}
-
 void for_each_argument(const CallArguments& arguments, const auto& visit) {
   for (const ExprPtr& value : arguments.positional)
     visit(*value);

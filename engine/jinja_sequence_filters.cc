@@ -320,7 +320,7 @@ Value filter_select(Runtime& runtime, Value self, const Arguments& arguments) {
   return runtime.heap().generator(std::move(kept));
 }
 
-constexpr std::array kFilters{
+constexpr std::array kSequenceFilters{
     Builtin{"attr", filter_attr},
     Builtin{"batch", filter_batch},
     Builtin{"count", filter_length},
@@ -351,7 +351,7 @@ constexpr std::array kFilters{
 }  // namespace
 
 std::span<const Builtin> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace nightsweep::jinja

@@ -78,7 +78,7 @@ Value method_istitle(Runtime& runtime, Value self, const Arguments& arguments) {
   return Value::boolean(has_cased);
 }
 
-constexpr std::array kMethods{
+constexpr std::array kClassMethods{
     Builtin{"isalnum", method_all<is_alphanumeric>},
     Builtin{"isalpha", method_all<is_alpha>},
     Builtin{"isascii", method_isascii},
@@ -96,7 +96,7 @@ constexpr std::array kMethods{
 }  // namespace
 
 std::span<const Builtin> text_class_methods() {
-  return kMethods;
+  return kClassMethods;
 }
 
 }  // namespace nightsweep::jinja

@@ -199,7 +199,7 @@ Value filter_wordcount(Runtime& runtime, Value self, const Arguments& arguments)
   return Value::integer(n);
 }
 
-constexpr std::array kFilters{
+constexpr std::array kTextFilters{
     Builtin{"capitalize", filter_capitalize},
     Builtin{"center", filter_center},
     Builtin{"e", filter_escape},
@@ -223,7 +223,7 @@ constexpr std::array kFilters{
 }  // namespace
 
 std::span<const Builtin> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace nightsweep::jinja

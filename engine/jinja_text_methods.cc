@@ -12,7 +12,7 @@
 namespace nightsweep::jinja {
 namespace {
 
-constexpr size_t kNone = std::string::npos;
+constexpr size_t kNotFound = std::string::npos;
 
 Value text_like(Runtime& runtime, Value self, MarkedString text) {
   return runtime.heap().text(std::move(text), self.text().is_markup);
@@ -72,7 +72,7 @@ Value method_partition(Runtime& runtime, Value self, const Arguments& arguments)
   size_t found =
       kFromRight ? text.bytes().rfind(separator.bytes()) : text.bytes().find(separator.bytes());
   MarkedString empty;
-  if (found == kNone) {
+  if (found == kNotFound) {
     Value blank = text_like(runtime, self, empty);
     return kFromRight ? runtime.heap().tuple({blank, blank, self})
                       : runtime.heap().tuple({self, blank, blank});
@@ -110,8 +110,8 @@ Value method_find(Runtime& runtime, Value self, const Arguments& arguments) {
   auto range = window(text, parameters, 1, is_valid);
   std::string_view part =
       std::string_view(text.bytes()).substr(range.begin, range.end - range.begin);
-  size_t found = !is_valid ? kNone : kFromRight ? part.rfind(wanted) : part.find(wanted);
-  if (found == kNone) {
+  size_t found = !is_valid ? kNotFound : kFromRight ? part.rfind(wanted) : part.find(wanted);
+  if (found == kNotFound) {
     if (kMustExist) runtime.error("substring not found");
     return Value::integer(-1);
   }
@@ -131,7 +131,7 @@ Value method_count(Runtime& runtime, Value self, const Arguments& arguments) {
       std::string_view(text.bytes()).substr(range.begin, range.end - range.begin);
   if (wanted.empty()) return Value::integer(static_cast<int64_t>(count_points(part)) + 1);
   int64_t n = 0;
-  for (size_t at = part.find(wanted); at != kNone; at = part.find(wanted, at + wanted.size()))
+  for (size_t at = part.find(wanted); at != kNotFound; at = part.find(wanted, at + wanted.size()))
     ++n;
   return Value::integer(n);
 }
@@ -195,7 +195,7 @@ Value method_replace(Runtime& runtime, Value self, const Arguments& arguments) {
   } else {
     for (; limit != 0; --limit) {
       size_t found = text.bytes().find(old, begin);
-      if (found == kNone) break;
+      if (found == kNotFound) break;
       result.append(text, begin, found);
       add();
       begin = found + old.size();
@@ -274,7 +274,7 @@ Value method_format(Runtime& runtime, Value self, const Arguments& arguments) {
   return text_like(runtime, self, brace_format(runtime, self.text(), arguments));
 }
 
-constexpr std::array kMethods{
+constexpr std::array kTextMethods{
     Builtin{"capitalize", method_case<CaseChange::capitalize>},
     Builtin{"casefold", method_case<CaseChange::fold>},
     Builtin{"center", method_pad<Align::center>},
@@ -311,7 +311,7 @@ constexpr std::array kMethods{
 }  // namespace
 
 std::span<const Builtin> text_methods() {
-  return kMethods;
+  return kTextMethods;
 }
 
 }  // namespace nightsweep::jinja

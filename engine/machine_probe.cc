@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/units.h"
 #include "engine/host_mapping.h"
 #include "engine/read_queue.h"
 #include "engine/synthetic_model.h"
@@ -16,12 +18,6 @@ namespace nightsweep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr uint64_t kMiB = 1 << 20;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // Seconds that one call takes, over calls of at least `least_s` in all; the first warms up. `queue`
 // may only queue work.

@@ -11,7 +11,6 @@ namespace nightsweep {
 
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
 // More sequences than this give a CPU no more tokens a second: at 64 rows it is bound by compute.
 constexpr uint32_t kMostSequencesByDefault = 64;
 constexpr uint32_t kRowsByDefault = 256;

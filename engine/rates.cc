@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace nightsweep {
 
 namespace {
-
-constexpr uint64_t kGiB = 1 << 30;
 
 // Sources: NVIDIA's data sheets and white papers (GA102, AD102, GB202, A100, H100, H200): memory
 // bandwidth, and dense FP16 tensor operations with FP32 accumulation.

@@ -142,10 +142,9 @@ void ReadQueue::fail_read(const Piece& piece, int error_number) const {
   reader_.files().check_unchanged(file);
   fail(
       ErrorKind::storage,
-      "{}: reading {} bytes at offset {}: {} (errno {}); look for errors of the disk (dmesg), then "
+      "{}: reading {} bytes at offset {}: {}; look for errors of the disk (dmesg), then "
       "start again",
-      reader_.files().path(file), piece.size_bytes, piece.offset,
-      std::generic_category().message(error_number), error_number);
+      reader_.files().path(file), piece.size_bytes, piece.offset, errno_text(error_number));
 }
 
 void ReadQueue::fail_end_of_file(const Piece& piece, uint64_t found_bytes) const {

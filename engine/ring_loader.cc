@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace nightsweep {
@@ -206,8 +207,7 @@ const std::vector<std::byte*>& RingLoader::acquire(uint32_t index) {
     element_is_filled_.wait(lock, [&] {
       return element.state == State::filled || error_ != nullptr || can_never_come(element);
     });
-    stats_.wait_s +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    stats_.wait_s += seconds_since(begin);
     if (element.state != State::filled) {
       if (error_ != nullptr) std::rethrow_exception(error_);
       fail(

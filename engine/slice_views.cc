@@ -7,7 +7,7 @@ namespace nightsweep {
 namespace {
 
 // A cache line of the CPU, and the widest loads of a GPU.
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kCacheLineBytes = 64;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ MatrixView view_of(const WeightExtent& extent, const std::byte* data) {
 
 uint64_t packed_extent_bytes(const WeightExtent& extent, const DeviceSizes& device) {
   const MatrixView view = view_of(extent, nullptr);
-  return align_up(device.packed_bytes(view.type, view.n_rows, view.n_cols), kAlignment);
+  return align_up(device.packed_bytes(view.type, view.n_rows, view.n_cols), kCacheLineBytes);
 }
 
 uint64_t packed_slice_bytes(const WeightSlice& slice, const DeviceSizes& device) {

@@ -120,9 +120,9 @@ class HeadWriter {
   uint64_t n_keys_ = 0;
 };
 
-constexpr uint64_t kAlignment = 32;
+constexpr uint64_t kTensorAlignment = 32;
 constexpr uint64_t aligned(uint64_t value) {
-  return (value + kAlignment - 1) / kAlignment * kAlignment;
+  return (value + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
 class SyntheticModel {

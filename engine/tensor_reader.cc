@@ -13,7 +13,7 @@ namespace nightsweep {
 
 namespace {
 
-constexpr uint32_t kReadsInFlight = 32;
+constexpr uint32_t kSlotsInFlight = 32;
 constexpr uint64_t kSlotBytes = 64 << 10;
 // Whatever it begins at, a part of this size and the blocks around it fit into a slot.
 constexpr uint64_t kMaxPartBytes = kSlotBytes - 2 * kDirectAlignment;
@@ -102,7 +102,7 @@ TensorReader::TensorReader(
        .file_bytes = model.file_bytes(),
        .identities = model.file_identities(),
        .source = source,
-       .depth = kReadsInFlight,
+       .depth = kSlotsInFlight,
        .warns = false});
   const size_t size_bytes = state_->reader->depth() * kSlotBytes;
   state_->slots.reset(static_cast<std::byte*>(std::aligned_alloc(kDirectAlignment, size_bytes)));

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kArchitecture = "general.architecture";
 constexpr std::string_view kHuggingFace = "tokenizer.huggingface.json";
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
+constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
 constexpr std::string_view kScores = "tokenizer.ggml.scores";
 constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 constexpr std::array<std::string_view, 5> kEndKeys = {
@@ -59,17 +59,17 @@ std::vector<float> find_scores(const GgufModel& model, size_t n_tokens) {
 }
 
 std::vector<TokenType> find_types(const GgufModel& model, size_t n_tokens) {
-  const GgufArray* array = model.find_array(kTypes);
+  const GgufArray* array = model.find_array(kTypesKey);
   if (array == nullptr) return {};
-  check_length(model, kTypes, array->size(), n_tokens);
+  check_length(model, kTypesKey, array->size(), n_tokens);
   std::vector<TokenType> types;
   types.reserve(n_tokens);
-  for (int64_t type : values_of<std::vector<int64_t>>(model, kTypes, *array, "integers")) {
+  for (int64_t type : values_of<std::vector<int64_t>>(model, kTypesKey, *array, "integers")) {
     if (type < static_cast<int64_t>(TokenType::normal) ||
         type > static_cast<int64_t>(TokenType::byte)) {
       fail(
           ErrorKind::model, "{}: {}: token {}: expected a type from 1 to 6, found {}", model.name(),
-          kTypes, types.size(), type);
+          kTypesKey, types.size(), type);
     }
     types.push_back(static_cast<TokenType>(type));
   }

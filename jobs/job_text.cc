@@ -12,7 +12,6 @@ namespace nightsweep {
 namespace {
 
 constexpr int64_t kVersion = 1;
-constexpr size_t kMaxDepth = 1024;  // a line's limit, and room for what we wrap around it
 
 // The one list of what is stored, for both directions: of one job, or of several side by side.
 template <typename Visitor, typename... AnyJob>
@@ -198,7 +197,7 @@ std::string job_to_text(const Job& job) {
 Job job_from_text(std::string_view text) {
   Json root;
   try {
-    root = Json::parse(text, kMaxDepth);
+    root = Json::parse(text, kMaxStoredDepth);
   } catch (const JsonError& error) {
     damaged(error.what());
   }

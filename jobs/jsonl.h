@@ -15,6 +15,9 @@
 
 namespace nightsweep {
 
+// Nesting of stored text: a line's limit, and room for what we wrap around it.
+inline constexpr size_t kMaxStoredDepth = 1024;
+
 struct LineOptions {
   std::optional<Endpoint> endpoint;                    // --endpoint: for lines without url
   std::vector<std::pair<std::string, Json>> defaults;  // --set: for lines that do not set the key

@@ -14,7 +14,6 @@ namespace nightsweep {
 namespace {
 
 constexpr int64_t kMaxTokenId = std::numeric_limits<uint32_t>::max();
-constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 constexpr size_t kMaxStops = 16;
 
 }  // namespace

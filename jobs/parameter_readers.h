@@ -1,10 +1,15 @@
 // Readers of the parameters that are more than one number or switch. Private to jobs/.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+
 #include "jobs/draft.h"
 #include "jobs/field.h"
 
 namespace nightsweep {
+
+inline constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
 // Each puts the value of its field into the job and throws Refusal where it is wrong.
 void read_stop(const Field& field, Draft& draft);

@@ -25,7 +25,6 @@ constexpr unsigned kBoth = kChat | kCompletions;
 constexpr double kMaxDouble = std::numeric_limits<double>::max();
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMinInteger = std::numeric_limits<int64_t>::min();
-constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxChoices = 128;
 
 using Read = void (*)(const Field&, Draft&);

@@ -178,8 +178,7 @@ Json system_fingerprint(const std::string& model_fingerprint) {
 // The body without what differs between two runs of the same work; how much of a prompt was shared
 // depends on who else was there.
 std::string stable_body(const std::string& body) {
-  constexpr size_t kMaxDepth = 1024;
-  Json json = Json::parse(body, kMaxDepth);
+  Json json = Json::parse(body, kMaxStoredDepth);
   if (!json.is_object()) return body;
   auto is_volatile = [](const Json::Member& member) {
     return member.first == "id" || member.first == "created";

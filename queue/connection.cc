@@ -23,7 +23,7 @@ namespace nightsweep {
 
 namespace {
 
-constexpr int kMaxTries = 4;
+constexpr int kMaxBusyTries = 4;
 
 // Locks of several processes that wait in step would meet again and again.
 void pause_before_try(int next_try) {
@@ -265,7 +265,7 @@ void Connection::write_transaction(const std::function<void()>& body) {
       roll_back();
       // Linux drops what an fsync could not write: a later one would succeed without it.
       if (is_io_error(error)) is_broken_ = true;
-      if (!is_busy(error) || n_tries == kMaxTries) fail_sqlite(error, path_);
+      if (!is_busy(error) || n_tries == kMaxBusyTries) fail_sqlite(error, path_);
     } catch (...) {
       roll_back();
       throw;
@@ -280,7 +280,7 @@ void Connection::read_statements(const std::function<void()>& body) {
       body();
       return;
     } catch (const SQLite::Exception& error) {
-      if (!is_busy(error) || n_tries == kMaxTries) fail_sqlite(error, path_);
+      if (!is_busy(error) || n_tries == kMaxBusyTries) fail_sqlite(error, path_);
     }
     pause_before_try(n_tries + 1);
   }
@@ -297,7 +297,7 @@ void Connection::commit() {
       bool is_open = sqlite3_get_autocommit(database_->getHandle()) == 0;
       if (!is_busy(error) || !is_open) throw;
       // Nobody is helped by doing the work again to wait at the same place.
-      if (n_tries == kMaxTries) fail_sqlite(error, path_);
+      if (n_tries == kMaxBusyTries) fail_sqlite(error, path_);
     }
     pause_before_try(n_tries + 1);
   }

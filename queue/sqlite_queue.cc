@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -77,13 +78,6 @@ const char* const kResultsByFinish =
     " WHERE result.batch = (SELECT id FROM batch WHERE public_id = ?) AND sequence > ?"
     " ORDER BY sequence LIMIT ?";
 
-int64_t system_now_ms() {
-  using std::chrono::milliseconds;
-  return std::chrono::duration_cast<milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 std::string kernel_boot_id() {
   std::string id = read_whole_file("/proc/sys/kernel/random/boot_id", ErrorKind::queue);
   while (!id.empty() && id.back() == '\n')
@@ -92,7 +86,7 @@ std::string kernel_boot_id() {
 }
 
 QueueOptions with_defaults(QueueOptions options) {
-  if (!options.now_ms) options.now_ms = system_now_ms;
+  if (!options.now_ms) options.now_ms = unix_ms;
   if (options.boot_id.empty()) options.boot_id = kernel_boot_id();
   return options;
 }

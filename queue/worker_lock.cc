@@ -17,7 +17,7 @@ namespace nightsweep {
 namespace {
 
 // is_held() of another process holds the lock for an instant.
-constexpr int kMaxTries = 25;
+constexpr int kMaxLockTries = 25;
 constexpr std::chrono::milliseconds kPause(20);
 
 bool try_lock(int fd, int mode, const std::string& path) {
@@ -57,7 +57,7 @@ bool WorkerLock::take(int64_t pid, const std::string& host, int64_t started_ms) 
   }
   int n_tries = 1;
   while (!try_lock(fd.value(), LOCK_EX, path_)) {
-    if (++n_tries > kMaxTries) {
+    if (++n_tries > kMaxLockTries) {
       std::string holder = first_line(fd.value());
       fail(
           ErrorKind::queue,

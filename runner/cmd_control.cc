@@ -1,6 +1,7 @@
 // pause, resume and run-now: what the worker is told, kept in the queue until it is taken back.
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "runner/command.h"
@@ -23,19 +24,13 @@ int resume(const Invocation& invocation) {
 }
 
 int run_now(const Invocation& invocation) {
-  using std::chrono::system_clock;
   const Arguments& arguments = invocation.arguments;
   CommonOptions options = begin_command(arguments);
   bool is_taken_back = arguments.has("off");
   double for_s = parse_duration(arguments.find("for").value_or("12h"), "--for");
   auto queue = require_queue(options);
   int64_t until_ms = 0;
-  if (!is_taken_back) {
-    until_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                   system_clock::now().time_since_epoch())
-                   .count() +
-               static_cast<int64_t>(for_s * 1000);
-  }
+  if (!is_taken_back) until_ms = unix_ms() + static_cast<int64_t>(for_s * 1000);
   queue->set_run_now_until(until_ms);
   if (is_taken_back) {
     log_info("the worker's windows hold again");

@@ -1,5 +1,6 @@
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "runner/command.h"
@@ -13,7 +14,6 @@ namespace {
 constexpr const char* kDefaultAge = "30d";
 
 int prune(const Invocation& invocation) {
-  using std::chrono::system_clock;
   const Arguments& arguments = invocation.arguments;
   CommonOptions options = begin_command(arguments);
   std::optional<std::string> age = arguments.find("older-than");
@@ -29,10 +29,7 @@ int prune(const Invocation& invocation) {
     n_jobs += batch.counts.total;
   };
   if (arguments.operands().empty()) {
-    int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                         system_clock::now().time_since_epoch())
-                         .count();
-    int64_t end_ms = now_ms - static_cast<int64_t>(age_s * 1000);
+    int64_t end_ms = unix_ms() - static_cast<int64_t>(age_s * 1000);
     for (const BatchInfo& batch : queue->batches_ended_before(end_ms))
       add(batch);
     queue->prune_sweeps(end_ms);

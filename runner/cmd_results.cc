@@ -9,11 +9,11 @@ namespace nightsweep {
 
 namespace {
 
-constexpr double kPollEvery = 0.5;
+constexpr double kFollowEvery = 0.5;
 
 // Until the batch has ended or a signal says stop.
 BatchInfo wait_for_end(Queue& queue, BatchInfo batch) {
-  while (!is_ended(batch) && !StopSignal::instance().wait_s(kPollEvery))
+  while (!is_ended(batch) && !StopSignal::instance().wait_s(kFollowEvery))
     batch = require_batch(queue, batch.id);
   return batch;
 }
@@ -22,7 +22,7 @@ BatchInfo follow(Queue& queue, BatchInfo batch, ResultsWriter& writer, DataSink&
   for (;;) {
     bool was_ended = is_ended(batch);
     writer.write_new(sink);
-    if (was_ended || StopSignal::instance().wait_s(kPollEvery)) return batch;
+    if (was_ended || StopSignal::instance().wait_s(kFollowEvery)) return batch;
     batch = require_batch(queue, batch.id);
   }
 }

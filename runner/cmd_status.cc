@@ -3,6 +3,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "runner/command.h"
 #include "runner/night.h"
@@ -23,13 +24,6 @@ struct Snapshot {
   std::optional<Night> night;
 };
 
-int64_t now_ms() {
-  using std::chrono::system_clock;
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             system_clock::now().time_since_epoch())
-      .count();
-}
-
 // `queue`: null where there is none yet.
 Snapshot take_snapshot(Queue* queue_or_null, const std::string& batch) {
   Snapshot snapshot;
@@ -46,7 +40,7 @@ Snapshot take_snapshot(Queue* queue_or_null, const std::string& batch) {
   }
   if (batch.empty()) {
     snapshot.batches = queue.batches(kMostBatches);
-    snapshot.night = night_of(queue.sweeps_since(now_ms() - kNightMs));
+    snapshot.night = night_of(queue.sweeps_since(unix_ms() - kNightMs));
   } else {
     snapshot.batches.push_back(require_batch(queue, batch));
   }

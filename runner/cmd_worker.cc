@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "runner/command.h"
 #include "runner/gate.h"
@@ -25,13 +26,6 @@ constexpr double kMetricsEvery = 15;
 
 double steady_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-int64_t now_ms() {
-  using std::chrono::system_clock;
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             system_clock::now().time_since_epoch())
-      .count();
 }
 
 OwnerOptions owner_options(const CommonOptions& options) {
@@ -111,7 +105,7 @@ class WorkerCommand {
       uint64_t n_lines = submit_inbox(*queue_, models_, fixed_, part);
       log_info("{} lines of the inbox are queued as a batch named {}", n_lines, part.name);
     }
-    std::optional<std::string> closed = gate_.closed(queue_->control(), now_ms());
+    std::optional<std::string> closed = gate_.closed(queue_->control(), unix_ms());
     if (closed != closed_) {
       log_info("{}", closed ? "waiting: " + *closed : std::string("going on"));
     }

@@ -17,6 +17,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "kernels/device.h"
@@ -143,7 +144,7 @@ class Examination {
     std::string probe = format("{}/.nightsweep-doctor-{}", place, ::getpid());
     FileDescriptor fd(::open(probe.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!fd.is_open()) {
-      add(Level::error, format("{}: cannot be written: {}", place, std::strerror(errno)),  // NOLINT
+      add(Level::error, format("{}: cannot be written: {}", place, errno_text(errno)),
           "check owner and permissions, or choose another place with --queue", ErrorKind::storage);
       return;
     }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
+#include "base/error.h"
 #include "base/format.h"
 
 namespace nightsweep {
@@ -193,7 +193,7 @@ class EnergyMeter::Processor {
     if (!value) {
       const bool is_forbidden = errno == EACCES || errno == EPERM;
       notes.push_back(format(
-          "processor: {} cannot be read ({}){}", file, std::strerror(errno),
+          "processor: {} cannot be read ({}){}", file, errno_text(errno),
           is_forbidden ? ": root may; or give the worker's group leave to read it (udev, chgrp and "
                          "chmod g+r)"
                        : ""));

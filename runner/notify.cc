@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -50,8 +51,7 @@ void ServiceNotifier::send(std::string_view message) {
         fd.value(), message.data(), message.size(), MSG_NOSIGNAL,
         reinterpret_cast<const sockaddr*>(&address), size);
   }
-  if (n < 0)
-    log_debug("{}: {}", socket_path_, std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
+  if (n < 0) log_debug("{}: {}", socket_path_, errno_text(errno));
 }
 
 void ServiceNotifier::ready() {

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -30,12 +31,6 @@ int64_t draw_seed() {
     return std::mt19937_64(seeds);
   }();
   return static_cast<int64_t>(generator() >> 1);
-}
-
-int64_t now_unix_s() {
-  using std::chrono::system_clock;
-  return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch())
-      .count();
 }
 
 // The lines of all files, numbered through.
@@ -138,7 +133,7 @@ class BatchReader {
     batch.priority = options_.priority;
     batch.idempotency_key = options_.idempotency_key;
     if (options_.expires_s > 0) {
-      batch.expires_ms = (now_unix_s() + static_cast<int64_t>(options_.expires_s)) * 1000;
+      batch.expires_ms = (unix_ms() / 1000 + static_cast<int64_t>(options_.expires_s)) * 1000;
     }
     result_.twin = queue_.batch_of_content(batch.content);
     result_.batch = store_.writer().commit(batch, &result_.existed);
@@ -459,7 +454,7 @@ class BatchReader {
   const PromptModel* model_;
   const SubmissionOptions& options_;
   LineOptions line_options_;
-  int64_t submitted_unix_s_ = now_unix_s();
+  int64_t submitted_unix_s_ = unix_ms() / 1000;
   Submission result_;
   std::vector<FilePart> parts_;
   uint64_t last_line_ = 0;

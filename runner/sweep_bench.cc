@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -85,8 +86,7 @@ SweepCase measure(Engine& engine, const CaseLoad& load) {
   while (engine.n_active() > 0) {
     auto begun = std::chrono::steady_clock::now();
     StepReport report = engine.step();
-    double taken_s =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    double taken_s = seconds_since(begun);
     total_s += taken_s;
     if (report.evictions > 0) {
       fail(

@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace nightsweep {
 
 namespace {
-
-int64_t now_ms() {
-  using std::chrono::system_clock;
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             system_clock::now().time_since_epoch())
-      .count();
-}
 
 // Of the measured rate; below 0: nothing passed, or nobody measured.
 double share_of(uint64_t bytes, double seconds, double rate) {
@@ -55,7 +50,7 @@ SweepLog::SweepLog(Queue& queue, const Engine& engine, std::string model, double
     : queue_(queue), engine_(engine), model_(std::move(model)), row_every_s_(row_every_s) {}
 
 SweepLog::Moment SweepLog::moment(const Totals& totals) const {
-  return {.stats = engine_.stats(), .totals = totals, .time_ms = now_ms(), .clock = Clock::now()};
+  return {.stats = engine_.stats(), .totals = totals, .time_ms = unix_ms(), .clock = Clock::now()};
 }
 
 void SweepLog::before_step(const Totals& totals) {

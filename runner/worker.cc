@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "jobs/jsonl.h"
@@ -24,13 +25,6 @@ constexpr size_t kMostPending = 512;
 constexpr double kTickEvery = 0.1;
 constexpr double kEarlySaveEvery = 0.1;
 constexpr int kUnansweredStatus = 500;
-
-int64_t now_ms() {
-  using std::chrono::system_clock;
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             system_clock::now().time_since_epoch())
-      .count();
-}
 
 ApiError server_error(std::string message, std::string code) {
   ApiError error;
@@ -87,7 +81,7 @@ Worker::Worker(Queue& queue, Engine& engine, const RequestMaker& maker, WorkerOp
 Worker::~Worker() = default;
 
 double Worker::elapsed_s() const {
-  return std::chrono::duration<double>(Clock::now() - started_).count();
+  return seconds_since(started_);
 }
 
 Worker::End Worker::run(
@@ -135,7 +129,7 @@ Worker::End Worker::loop(
     } else {
       end_sweeps();
     }
-    double since_save_s = std::chrono::duration<double>(Clock::now() - last_save_).count();
+    double since_save_s = seconds_since(last_save_);
     if (queue_.has_changed()) drop_stopped();
     if (since_save_s >= options_.save_every_s || wants_early_save(since_save_s)) {
       save(true);
@@ -213,7 +207,7 @@ void Worker::start(ClaimedJob claimed) {
   Claim claim = claimed.claim;
   auto active = std::make_unique<ActiveJob>();
   active->claimed = std::move(claimed);
-  active->queued_s = static_cast<double>(now_ms() - active->claimed.submitted_ms) / 1000;
+  active->queued_s = static_cast<double>(unix_ms() - active->claimed.submitted_ms) / 1000;
   active->claimed_at_s = elapsed_s();
   try {
     active->job = job_from_text(active->claimed.request);
@@ -382,7 +376,7 @@ void Worker::complete(ActiveJob& job) {
   answer.seed = job.job.parameters.seed;
   answer.model = job.job.model.empty() ? options_.model_name : job.job.model;
   answer.model_fingerprint = options_.model_fingerprint;
-  answer.created_unix_s = now_ms() / 1000;
+  answer.created_unix_s = unix_ms() / 1000;
 
   Completion completion;
   completion.claim = job.claimed.claim;
@@ -446,7 +440,7 @@ void Worker::save(bool with_checkpoints) {
     log_warning("job {} attempt {} is not ours any more: dropped", claim.job, claim.attempt);
     drop(claim.job);
   }
-  counters_.save_s += std::chrono::duration<double>(Clock::now() - begun).count();
+  counters_.save_s += seconds_since(begun);
 }
 
 void Worker::drop_stopped() {

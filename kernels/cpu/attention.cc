@@ -10,7 +10,7 @@ namespace {
 // Below this many products (query x key, element by element) one thread is faster.
 constexpr uint64_t kSerialProducts = 32768;
 // Below this many values written likewise.
-constexpr uint64_t kSerialValues = 8192;
+constexpr uint64_t kSerialKvValues = 8192;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void Attention::store(const KvLayer& layer, const StepRows& rows, const float* k
     }
   };
   const uint32_t n_rows = rows.count();
-  if (n_rows * row_floats < kSerialValues) {
+  if (n_rows * row_floats < kSerialKvValues) {
     for (uint32_t row = 0; row < n_rows; ++row)
       store_row(row);
   } else {

@@ -9,7 +9,7 @@ namespace nightsweep::cpu {
 namespace {
 
 // Below this many values a parallel region costs more than it saves.
-constexpr size_t kSerialValues = 16384;
+constexpr size_t kSerialInputValues = 16384;
 
 size_t tiles_bytes(
     uint32_t n_rows,
@@ -57,7 +57,7 @@ const InputTiles& Input::rounded() {
       kernels_->round_tile(x_ + size_t{tile.first_row} * n_cols_, tile.n_rows, n_cols_, tile.data);
     };
     const auto n_tiles = static_cast<uint32_t>(rounded_.tiles.size());
-    if (size_t{n_rows_} * n_cols_ < kSerialValues) {
+    if (size_t{n_rows_} * n_cols_ < kSerialInputValues) {
       for (uint32_t t = 0; t < n_tiles; ++t)
         round(t);
     } else {

@@ -46,7 +46,7 @@ class MappedMemory : public DeviceMemory {
     fail(
         ErrorKind::device,
         "cannot allocate {} MiB of memory: {} (lower --ram, --batch or --context)",
-        (size_bytes >> 20) + 1, std::generic_category().message(error_number));
+        (size_bytes >> 20) + 1, errno_text(error_number));
   }
 
   size_t size_bytes_;

@@ -23,8 +23,8 @@ constexpr uint32_t kRounds = 3;
 // In a copy of several tables each begins where the GPU may load 16 bytes.
 template <typename T>
 size_t table_bytes(const std::vector<T>& table) {
-  constexpr size_t kAlignment = 16;
-  return (table.size() * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+  constexpr size_t kTableAlignment = 16;
+  return (table.size() * sizeof(T) + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
 }
 
 constexpr size_t entry_bytes(uint32_t padded_dim) {

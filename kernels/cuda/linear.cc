@@ -12,10 +12,10 @@
 namespace nightsweep::cuda {
 namespace {
 
-constexpr size_t kAlignment = 256;
+constexpr size_t kWorkspaceAlignment = 256;
 
 size_t align(size_t n_bytes) {
-  return (n_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (n_bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }
 
 uint32_t divide_up(uint32_t a, uint32_t b) {

@@ -8,20 +8,21 @@ namespace nightsweep::cuda {
 
 namespace {
 
-constexpr size_t kAlignment = 4096;
+constexpr size_t kDirectReadAlignment = 4096;
 
 class GpuMemory final : public DeviceMemory {
  public:
   explicit GpuMemory(size_t size_bytes) : size_bytes_(size_bytes) {
     // An empty piece has an address too, and cudaMalloc aligns to less than we promise.
-    if (size_bytes > SIZE_MAX - 2 * kAlignment) refuse();
+    if (size_bytes > SIZE_MAX - 2 * kDirectReadAlignment) refuse();
     void* address = nullptr;
-    const cudaError_t status = cudaMalloc(&address, size_bytes + kAlignment);
+    const cudaError_t status = cudaMalloc(&address, size_bytes + kDirectReadAlignment);
     if (status == cudaErrorMemoryAllocation || status == cudaErrorInvalidValue) refuse();
     check(status, format("cudaMalloc({})", size_bytes));
     base_ = address;
     const auto number = reinterpret_cast<uintptr_t>(address);
-    data_ = static_cast<std::byte*>(address) + (kAlignment - number % kAlignment) % kAlignment;
+    data_ = static_cast<std::byte*>(address) +
+            (kDirectReadAlignment - number % kDirectReadAlignment) % kDirectReadAlignment;
   }
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;

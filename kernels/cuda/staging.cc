@@ -10,7 +10,7 @@ namespace nightsweep::cuda {
 
 namespace {
 
-constexpr size_t kAlignment = 256;
+constexpr size_t kSlotAlignment = 256;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ size_t Staging::put(const void* from, size_t size_bytes) {
   if (used_bytes_ + size_bytes > kSlotBytes) next_slot();
   const size_t offset = slot_ * kSlotBytes + used_bytes_;
   if (size_bytes > 0) std::memcpy(host_->data() + offset, from, size_bytes);
-  used_bytes_ += (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  used_bytes_ += (size_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   return offset;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using Ids = std::vector<uint32_t>;
 
-std::string error_of(TokenData data) {
+std::string refusal_of(TokenData data) {
   try {
     Tokenizer tokenizer(std::move(data));
   } catch (const Error& error) {
@@ -70,16 +70,17 @@ TEST(CharacterPairTokenizer, merges_across_words_and_lines_are_made_where_the_fi
 TEST(CharacterPairTokenizer, refuses_what_makes_no_sense_for_it) {
   TokenData data = gemma_data();
   data.merges.clear();
-  EXPECT_NE(error_of(data).find("tokenizer.ggml.merges"), std::string::npos);
+  EXPECT_NE(refusal_of(data).find("tokenizer.ggml.merges"), std::string::npos);
   data = gemma_data();
   data.texts[13] = "<0x0>";
-  EXPECT_NE(error_of(data).find("token 13: expected the text of a byte token"), std::string::npos);
+  EXPECT_NE(
+      refusal_of(data).find("token 13: expected the text of a byte token"), std::string::npos);
   data = gemma_data();
   data.pre = "llama-bpe";
-  EXPECT_NE(error_of(data).find("expected gemma4"), std::string::npos);
+  EXPECT_NE(refusal_of(data).find("expected gemma4"), std::string::npos);
   data = gemma_data();
   data.adds_space_prefix = true;
-  EXPECT_NE(error_of(data).find("tokenizer.ggml.add_space_prefix"), std::string::npos);
+  EXPECT_NE(refusal_of(data).find("tokenizer.ggml.add_space_prefix"), std::string::npos);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "support/cases.h"
+#include "support/text.h"
 
 namespace nightsweep {
 namespace {
@@ -36,10 +37,6 @@ fault_of(std::string_view source, std::string_view json = "{}", const TemplateLi
     return error.what();
   }
   return "no error";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string read(const std::string& path) {

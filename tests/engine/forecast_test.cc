@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
 #include "engine/advice.h"
 #include "engine/device_stream.h"
 #include "engine/host_tiers.h"
@@ -14,8 +15,6 @@
 
 namespace nightsweep {
 namespace {
-
-constexpr uint64_t kGiB = 1 << 30;
 
 // Models are parsed once: a vocabulary of 128 thousand takes its time.
 struct Planned {

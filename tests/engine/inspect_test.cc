@@ -7,21 +7,11 @@
 
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 namespace nightsweep {
 namespace {
-
-GgufModel model_of(const GgufWriter& writer) {
-  std::string bytes = writer.bytes();
-  return GgufModel::from_head(
-      "m.gguf", parse_gguf_head(std::as_bytes(std::span(bytes)), bytes.size(), "m.gguf"),
-      bytes.size());
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST(Inspect, shows_a_model_that_can_run) {
   GgufWriter writer = make_tiny_llama({.chat_template = "{{ messages }}"});

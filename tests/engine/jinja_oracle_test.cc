@@ -9,22 +9,13 @@
 
 #include "base/format.h"
 #include "engine/chat_template.h"
+#include "support/output_of.h"
 
 namespace nightsweep {
 namespace {
 
 constexpr int kCases = 1000;
 constexpr int kSeed = 20260115;
-
-std::string output_of(const std::string& command) {
-  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string output;
-  std::array<char, 65536> buffer{};
-  while (size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) {
-    output.append(buffer.data(), n);
-  }
-  return output;
-}
 
 TEST(ChatTemplate, renders_random_templates_as_python_does) {
   std::string python = "/usr/bin/python3";

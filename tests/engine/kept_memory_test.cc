@@ -13,7 +13,7 @@
 namespace nightsweep {
 namespace {
 
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kMemoryPage = 4096;
 
 class KeptMemoryTest : public testing::Test {
  protected:
@@ -34,14 +34,15 @@ class KeptMemoryTest : public testing::Test {
 };
 
 TEST_F(KeptMemoryTest, every_kept_slice_has_a_place_of_its_own) {
-  const std::vector<uint64_t> sizes{3 * kPage, 0, kPage + 1, 5 * kPage, 0, kPage, 7 * kPage};
-  KeptMemory kept(device_, sizes, {.margin_bytes = 0, .piece_bytes = 6 * kPage});
+  const std::vector<uint64_t> sizes{
+      3 * kMemoryPage, 0, kMemoryPage + 1, 5 * kMemoryPage, 0, kMemoryPage, 7 * kMemoryPage};
+  KeptMemory kept(device_, sizes, {.margin_bytes = 0, .piece_bytes = 6 * kMemoryPage});
   start_and_wait(kept, {0, 2, 3, 5, 6});
   std::vector<std::pair<std::byte*, uint64_t>> places;
   for (uint32_t slice : {0U, 2U, 3U, 5U, 6U}) {
     std::byte* place = nullptr;
     ASSERT_EQ(kept.find(slice, place), KeptMemory::State::ready);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(place) % kPage, 0U);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(place) % kMemoryPage, 0U);
     std::fill(place, place + sizes[slice], static_cast<std::byte>(slice + 1));
     places.emplace_back(place, slice);
   }
@@ -50,30 +51,30 @@ TEST_F(KeptMemoryTest, every_kept_slice_has_a_place_of_its_own) {
       ASSERT_EQ(place[b], static_cast<std::byte>(slice + 1)) << slice;
   }
   EXPECT_EQ(kept.locked_bytes(), kept.wanted_bytes());
-  EXPECT_EQ(kept.wanted_bytes(), 18 * kPage);
+  EXPECT_EQ(kept.wanted_bytes(), 18 * kMemoryPage);
 }
 
 TEST_F(KeptMemoryTest, other_programs_keep_their_margin) {
-  std::atomic<uint64_t> available = 100 * kPage;
+  std::atomic<uint64_t> available = 100 * kMemoryPage;
   KeptMemory kept(
-      device_, std::vector<uint64_t>(50, kPage),
-      {.margin_bytes = 90 * kPage, .piece_bytes = 2 * kPage, .available_bytes = [&] {
-         return available -= 2 * kPage;
+      device_, std::vector<uint64_t>(50, kMemoryPage),
+      {.margin_bytes = 90 * kMemoryPage, .piece_bytes = 2 * kMemoryPage, .available_bytes = [&] {
+         return available -= 2 * kMemoryPage;
        }});
   start_and_wait(kept, {0, 49});
   // 98, 96, 94 and 92 leave the margin, 90 does not.
-  EXPECT_EQ(kept.locked_bytes(), 8 * kPage);
+  EXPECT_EQ(kept.locked_bytes(), 8 * kMemoryPage);
   std::byte* place = nullptr;
   EXPECT_EQ(kept.find(7, place), KeptMemory::State::ready);
   EXPECT_EQ(kept.find(8, place), KeptMemory::State::refused);
-  EXPECT_EQ(device_.allocated_bytes(), 8 * kPage);
+  EXPECT_EQ(device_.allocated_bytes(), 8 * kMemoryPage);
 }
 
 TEST_F(KeptMemoryTest, a_refusal_of_the_device_is_an_error_for_one_that_must_keep_all) {
-  device_.set_host_bytes_left(4 * kPage);
+  device_.set_host_bytes_left(4 * kMemoryPage);
   KeptMemory kept(
-      device_, std::vector<uint64_t>(9, kPage),
-      {.must_keep_all = true, .margin_bytes = 0, .piece_bytes = 2 * kPage});
+      device_, std::vector<uint64_t>(9, kMemoryPage),
+      {.must_keep_all = true, .margin_bytes = 0, .piece_bytes = 2 * kMemoryPage});
   std::atomic<int> n_changes = 0;
   kept.start([&] { ++n_changes; });
   while (n_changes < 3)
@@ -87,7 +88,8 @@ TEST_F(KeptMemoryTest, a_refusal_of_the_device_is_an_error_for_one_that_must_kee
 TEST_F(KeptMemoryTest, nothing_is_made_after_a_stop) {
   for (int round = 0; round < 20; ++round) {
     KeptMemory kept(
-        device_, std::vector<uint64_t>(500, kPage), {.margin_bytes = 0, .piece_bytes = kPage});
+        device_, std::vector<uint64_t>(500, kMemoryPage),
+        {.margin_bytes = 0, .piece_bytes = kMemoryPage});
     kept.start([] {});
     kept.stop();
     const uint64_t locked_bytes = kept.locked_bytes();

@@ -16,13 +16,6 @@
 namespace nightsweep {
 namespace {
 
-GgufModel model_of(const GgufWriter& writer) {
-  std::string bytes = writer.bytes();
-  return GgufModel::from_head(
-      "m.gguf", parse_gguf_head(std::as_bytes(std::span(bytes)), bytes.size(), "m.gguf"),
-      bytes.size());
-}
-
 // A tiny model, changed.
 GgufWriter changed(const std::function<void(GgufWriter&)>& change) {
   GgufWriter writer = make_tiny_llama({});

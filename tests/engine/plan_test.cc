@@ -3,15 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace nightsweep {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
-constexpr uint64_t kGiB = 1 << 30;
-
 // Llama 3.1 8B in Q4_K_M: 4.9 GB, KV 128 KiB a token in f16.
-ModelConfig llama_8b() {
+ModelConfig llama_8b_config() {
   ModelConfig config;
   config.n_layers = 32;
   config.context_tokens = 131072;
@@ -50,10 +48,10 @@ MemoryDemand device_demand_of(uint64_t budget_bytes) {
 }
 
 TEST(DevicePlan, a_large_card_takes_wide_steps_and_a_small_one_fewer_sequences) {
-  MemoryPlan large = plan_device_memory(device_demand_of(80 * kGiB), llama_8b());
+  MemoryPlan large = plan_device_memory(device_demand_of(80 * kGiB), llama_8b_config());
   EXPECT_EQ(large.max_sequences, 256U);
   EXPECT_EQ(large.limits.max_rows, 512U);
-  MemoryPlan small = plan_device_memory(device_demand_of(7 * kGiB), llama_8b());
+  MemoryPlan small = plan_device_memory(device_demand_of(7 * kGiB), llama_8b_config());
   EXPECT_LT(small.max_sequences, 256U);
   EXPECT_GE(small.n_kv_pages, small.max_sequences * 512 / kKvPageTokens);
 }
@@ -64,7 +62,7 @@ TEST(MemoryPlan, never_promises_more_than_the_budget) {
       MemoryDemand demand = demand_of(budget);
       demand.max_sequences = sequences;
       try {
-        MemoryPlan plan = plan_memory(demand, llama_8b());
+        MemoryPlan plan = plan_memory(demand, llama_8b_config());
         EXPECT_LE(total(plan, demand), budget) << budget << " " << sequences;
         EXPECT_GT(plan.n_kv_pages, 0U);
         EXPECT_GE(plan.limits.max_rows, plan.max_sequences);
@@ -80,14 +78,14 @@ TEST(MemoryPlan, never_promises_more_than_the_budget) {
 }
 
 TEST(MemoryPlan, ample_memory_holds_everything) {
-  MemoryPlan plan = plan_memory(demand_of(128 * kGiB), llama_8b());
+  MemoryPlan plan = plan_memory(demand_of(128 * kGiB), llama_8b_config());
   EXPECT_EQ(plan.ring_bytes, 0U);
   EXPECT_TRUE(plan.embedding_resident);
   EXPECT_EQ(plan.n_kv_pages, plan.max_sequences * 8192 / kKvPageTokens);
 }
 
 TEST(MemoryPlan, half_of_the_model_streams_the_rest) {
-  MemoryPlan plan = plan_memory(demand_of(2500 * kMiB), llama_8b());
+  MemoryPlan plan = plan_memory(demand_of(2500 * kMiB), llama_8b_config());
   EXPECT_GT(plan.ring_bytes, 0U);
   EXPECT_GT(plan.resident_bytes, 500 * kMiB);
   EXPECT_FALSE(plan.embedding_resident);
@@ -95,7 +93,7 @@ TEST(MemoryPlan, half_of_the_model_streams_the_rest) {
 
 TEST(MemoryPlan, a_budget_too_small_names_the_one_that_would_do) {
   try {
-    plan_memory(demand_of(20 * kMiB), llama_8b());
+    plan_memory(demand_of(20 * kMiB), llama_8b_config());
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::device);
@@ -112,7 +110,7 @@ TEST(DevicePlan, never_promises_more_than_the_budget) {
       MemoryDemand demand = device_demand_of(budget);
       demand.max_sequences = sequences;
       try {
-        MemoryPlan plan = plan_device_memory(demand, llama_8b());
+        MemoryPlan plan = plan_device_memory(demand, llama_8b_config());
         EXPECT_LE(total(plan, demand), budget) << budget << " " << sequences;
         EXPECT_GT(plan.n_kv_pages, 0U);
         EXPECT_GE(plan.limits.max_rows, plan.max_sequences);
@@ -136,7 +134,7 @@ TEST(DevicePlan, never_promises_more_than_the_budget) {
 }
 
 TEST(DevicePlan, what_fits_with_room_for_sequences_stays) {
-  const MemoryPlan plan = plan_device_memory(device_demand_of(24 * kGiB), llama_8b());
+  const MemoryPlan plan = plan_device_memory(device_demand_of(24 * kGiB), llama_8b_config());
   EXPECT_EQ(plan.ring_bytes, 0U);
   EXPECT_TRUE(plan.embedding_resident);
   EXPECT_GE(plan.max_sequences, 128U);
@@ -145,7 +143,7 @@ TEST(DevicePlan, what_fits_with_room_for_sequences_stays) {
 TEST(DevicePlan, weights_that_would_fit_stream_when_told) {
   MemoryDemand demand = device_demand_of(24 * kGiB);
   demand.most_resident_bytes = kGiB;
-  const MemoryPlan plan = plan_device_memory(demand, llama_8b());
+  const MemoryPlan plan = plan_device_memory(demand, llama_8b_config());
   EXPECT_EQ(plan.resident_bytes, kGiB);
   EXPECT_GT(plan.ring_bytes, 0U);
 }
@@ -153,9 +151,9 @@ TEST(DevicePlan, weights_that_would_fit_stream_when_told) {
 TEST(DevicePlan, weights_get_what_the_sequences_leave) {
   MemoryDemand demand = device_demand_of(4 * kGiB);
   demand.max_sequences = 8;
-  const MemoryPlan few = plan_device_memory(demand, llama_8b());
+  const MemoryPlan few = plan_device_memory(demand, llama_8b_config());
   demand.max_sequences = 24;
-  const MemoryPlan many = plan_device_memory(demand, llama_8b());
+  const MemoryPlan many = plan_device_memory(demand, llama_8b_config());
   EXPECT_GT(few.resident_bytes, many.resident_bytes);
   EXPECT_GT(many.n_kv_pages, few.n_kv_pages);
 }

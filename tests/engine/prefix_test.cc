@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kHeadTokens = 150;  // two whole pages and a part
 constexpr uint64_t kWholePages = 2 * kKvPageTokens;
 
-SequenceRequest request_number(uint32_t number) {
+SequenceRequest headed_request(uint32_t number) {
   SequenceRequest request;
   request.handle = number;
   request.prompt = random_tokens(kHeadTokens, 320, 99);
@@ -25,10 +25,10 @@ SequenceRequest request_number(uint32_t number) {
   return request;
 }
 
-std::vector<SequenceRequest> requests_up_to(uint32_t n) {
+std::vector<SequenceRequest> headed_requests_up_to(uint32_t n) {
   std::vector<SequenceRequest> requests;
   for (uint32_t i = 0; i < n; ++i)
-    requests.push_back(request_number(i));
+    requests.push_back(headed_request(i));
   return requests;
 }
 
@@ -70,7 +70,7 @@ class Prefixes : public testing::TestWithParam<std::tuple<bool, KvType>> {
 };
 
 TEST_P(Prefixes, shared_pages_give_the_bits_of_own_ones) {
-  const std::vector<SequenceRequest> requests = requests_up_to(17);
+  const std::vector<SequenceRequest> requests = headed_requests_up_to(17);
   const std::vector<std::string> expected = alone(requests);
   // In steps of these rows prompts are cut within pages and at their borders.
   for (uint32_t max_rows : {0U, 64U, 75U, 200U}) {
@@ -89,7 +89,7 @@ TEST_P(Prefixes, shared_pages_give_the_bits_of_own_ones) {
 }
 
 TEST_P(Prefixes, choices_of_one_prompt_share_it) {
-  std::vector<SequenceRequest> requests(5, request_number(1));
+  std::vector<SequenceRequest> requests(5, headed_request(1));
   for (uint32_t i = 0; i < 5; ++i)
     requests[i].sampling.choice = i;
   const std::vector<std::string> expected = alone(requests);
@@ -100,7 +100,7 @@ TEST_P(Prefixes, choices_of_one_prompt_share_it) {
 }
 
 TEST_P(Prefixes, the_first_holder_is_cancelled_in_the_middle_of_its_prefill) {
-  const std::vector<SequenceRequest> requests = requests_up_to(6);
+  const std::vector<SequenceRequest> requests = headed_requests_up_to(6);
   const std::vector<std::string> expected = alone(requests);
   for (int n_steps : {1, 2, 3, 4}) {
     EngineOptions options = options_;
@@ -124,7 +124,7 @@ TEST_P(Prefixes, the_first_holder_is_cancelled_in_the_middle_of_its_prefill) {
 }
 
 TEST_P(Prefixes, a_resumed_answer_shares_the_prompt_of_others) {
-  std::vector<SequenceRequest> requests = requests_up_to(6);
+  std::vector<SequenceRequest> requests = headed_requests_up_to(6);
   for (SequenceRequest& request : requests)
     request.wants_logprobs = false;
   auto engine = open(options_);
@@ -142,7 +142,7 @@ TEST_P(Prefixes, a_resumed_answer_shares_the_prompt_of_others) {
 }
 
 TEST_P(Prefixes, who_scores_its_prompt_gets_every_score) {
-  std::vector<SequenceRequest> requests = requests_up_to(4);
+  std::vector<SequenceRequest> requests = headed_requests_up_to(4);
   requests[1].echo_logprobs = true;
   requests[2].echo_logprobs = true;
   const std::vector<std::string> expected = alone(requests);
@@ -175,7 +175,7 @@ TEST(PrefixesInLittleMemory, evicted_owners_and_sharers_go_on_with_the_same_bits
   write_tiny_llama(path, {.seed = 3});
   std::vector<SequenceRequest> requests;
   for (uint32_t i = 0; i < 12; ++i) {
-    requests.push_back(request_number(i));
+    requests.push_back(headed_request(i));
     // Two families, the second one younger.
     if (i >= 5) requests.back().prompt[0] = 5;
     requests.back().max_tokens = 120;
@@ -197,7 +197,7 @@ TEST(PrefixesInLittleMemory, evicted_owners_and_sharers_go_on_with_the_same_bits
       continue;
     }
     // Short answers first: the scheduler comes to expect them, and admits too many long ones.
-    SequenceRequest brief = request_number(0);
+    SequenceRequest brief = headed_request(0);
     brief.prompt.resize(1);
     brief.max_tokens = 1;
     run_all(*engine, std::vector<SequenceRequest>(120, brief));

@@ -86,13 +86,6 @@ struct Prompt {
   size_t row = 0;
 };
 
-std::vector<uint32_t> ids_of(const Json& list) {
-  std::vector<uint32_t> ids;
-  for (const Json& id : list.as_array())
-    ids.push_back(static_cast<uint32_t>(id.as_integer()));
-  return ids;
-}
-
 std::vector<Prompt> read_prompts(const std::string& path) {
   std::vector<Prompt> prompts;
   std::string text = read_whole_file(path, ErrorKind::input);
@@ -237,7 +230,7 @@ constexpr Bar kCudaF16 = {"cuda_f16", {MathMode::fast, KvType::f16, true}, 2e-5,
 constexpr Bar kCudaQ8 = {"cuda_q8_0", {MathMode::fast, KvType::q8_0, true}, 2e-3, 0.1, 0.965, 1.0,
                          3e-3};
 
-std::string name_of(const testing::TestParamInfo<Bar>& instance) {
+std::string name_of_bar(const testing::TestParamInfo<Bar>& instance) {
   return instance.param.name;
 }
 
@@ -245,12 +238,12 @@ INSTANTIATE_TEST_SUITE_P(
     arithmetics,
     RealModelBars,
     testing::Values(kExactF32, kExactF16, kFastF32, kFastF16, kFastQ8, kCudaF16, kCudaQ8),
-    name_of);
+    name_of_bar);
 INSTANTIATE_TEST_SUITE_P(
     arithmetics,
     RealModelPerplexity,
     testing::Values(kExactF32, kFastF16, kFastQ8, kCudaF16, kCudaQ8),
-    name_of);
+    name_of_bar);
 
 }  // namespace
 }  // namespace nightsweep

@@ -33,13 +33,6 @@ const Tokenizer* vocabulary(const std::string& name) {
   return loaded[name].get();
 }
 
-std::vector<uint32_t> ids_of(const Json& array) {
-  std::vector<uint32_t> ids;
-  for (const Json& id : array.as_array())
-    ids.push_back(static_cast<uint32_t>(id.as_integer()));
-  return ids;
-}
-
 std::vector<Json> read_lines(const std::string& path) {
   std::istringstream text(read_whole_file(path, ErrorKind::input));
   std::vector<Json> lines;

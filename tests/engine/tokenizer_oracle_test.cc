@@ -15,22 +15,13 @@
 #include "engine/normalize.h"
 #include "engine/pre_tokenizer.h"
 #include "engine/tokenizer.h"
+#include "support/output_of.h"
 
 namespace nightsweep {
 namespace {
 
-constexpr int kCases = 3000;  // of each rule and vocabulary
-constexpr int kSeed = 7;
-
-std::string output_of(const std::string& command) {
-  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string output;
-  std::array<char, 65536> buffer{};
-  while (size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) {
-    output.append(buffer.data(), n);
-  }
-  return output;
-}
+constexpr int kTexts = 3000;  // of each rule and vocabulary
+constexpr int kTextSeed = 7;
 
 template <typename T>
 std::vector<T> numbers_of(const Json& array) {
@@ -92,7 +83,7 @@ TEST(TokenizerOracle, cuts_and_encodes_random_texts_as_hugging_face_does) {
     GTEST_SKIP() << "SKIPPED: no Python with tokenizers (NIGHTSWEEP_ORACLE_PYTHON names one)";
   }
   std::istringstream lines(output_of(
-      format("timeout 300 {} tests/engine/tokenizer_oracle.py {} {}", python, kCases, kSeed)));
+      format("timeout 300 {} tests/engine/tokenizer_oracle.py {} {}", python, kTexts, kTextSeed)));
   std::map<std::string, int> n_cases;
   for (std::string line; std::getline(lines, line);) {
     const Json test = Json::parse(line);
@@ -102,7 +93,7 @@ TEST(TokenizerOracle, cuts_and_encodes_random_texts_as_hugging_face_does) {
   }
   EXPECT_EQ(n_cases.size(), 20U);
   for (const auto& [name, n] : n_cases)
-    EXPECT_EQ(n, kCases) << name;
+    EXPECT_EQ(n, kTexts) << name;
 }
 
 }  // namespace

@@ -7,8 +7,8 @@ namespace {
 
 // date -u -d TEXT +%s
 constexpr int64_t kMonday = 1'798'416'000;  // 2026-12-28 00:00 UTC, a Monday
-constexpr int64_t kHour = 3600;
-constexpr int64_t kDay = 24 * kHour;
+constexpr int64_t kHourSeconds = 3600;
+constexpr int64_t kDay = 24 * kHourSeconds;
 
 RunWindows windows(const std::vector<std::string>& texts) {
   return RunWindows::parse(texts, "--window");
@@ -21,43 +21,43 @@ TEST(Windows, none_is_always_open) {
 
 TEST(Windows, a_night_goes_over_midnight) {
   RunWindows night = windows({"22:00-07:00 UTC"});
-  EXPECT_FALSE(night.is_open(kMonday + 7 * kHour));
-  EXPECT_FALSE(night.is_open(kMonday + 22 * kHour - 1));
-  EXPECT_TRUE(night.is_open(kMonday + 22 * kHour));
-  EXPECT_TRUE(night.is_open(kMonday + 24 * kHour));
-  EXPECT_TRUE(night.is_open(kMonday + 31 * kHour - 1));
-  EXPECT_FALSE(night.is_open(kMonday + 31 * kHour));
-  EXPECT_EQ(night.next_opening(kMonday + 12 * kHour), "22:00");
+  EXPECT_FALSE(night.is_open(kMonday + 7 * kHourSeconds));
+  EXPECT_FALSE(night.is_open(kMonday + 22 * kHourSeconds - 1));
+  EXPECT_TRUE(night.is_open(kMonday + 22 * kHourSeconds));
+  EXPECT_TRUE(night.is_open(kMonday + 24 * kHourSeconds));
+  EXPECT_TRUE(night.is_open(kMonday + 31 * kHourSeconds - 1));
+  EXPECT_FALSE(night.is_open(kMonday + 31 * kHourSeconds));
+  EXPECT_EQ(night.next_opening(kMonday + 12 * kHourSeconds), "22:00");
 }
 
 TEST(Windows, weekdays_are_those_of_the_begin) {
   RunWindows work = windows({"Mon-Fri 22:00-07:00 UTC"});
-  EXPECT_FALSE(work.is_open(kMonday + 1 * kHour)) << "it would have begun on Sunday";
-  EXPECT_TRUE(work.is_open(kMonday + 23 * kHour));
-  EXPECT_TRUE(work.is_open(kMonday + 5 * kDay + 6 * kHour)) << "Saturday morning";
-  EXPECT_FALSE(work.is_open(kMonday + 5 * kDay + 23 * kHour));
-  EXPECT_EQ(work.next_opening(kMonday + 5 * kDay + 8 * kHour), "Mon 22:00");
+  EXPECT_FALSE(work.is_open(kMonday + 1 * kHourSeconds)) << "it would have begun on Sunday";
+  EXPECT_TRUE(work.is_open(kMonday + 23 * kHourSeconds));
+  EXPECT_TRUE(work.is_open(kMonday + 5 * kDay + 6 * kHourSeconds)) << "Saturday morning";
+  EXPECT_FALSE(work.is_open(kMonday + 5 * kDay + 23 * kHourSeconds));
+  EXPECT_EQ(work.next_opening(kMonday + 5 * kDay + 8 * kHourSeconds), "Mon 22:00");
   RunWindows rest = windows({"Sat,Sun 00:00-24:00 UTC"});
   EXPECT_TRUE(rest.is_open(kMonday - 1));
   EXPECT_FALSE(rest.is_open(kMonday));
   EXPECT_TRUE(rest.is_open(kMonday + 5 * kDay));
   RunWindows around = windows({"Fri-Mon 10:00-11:00 UTC"});
-  EXPECT_TRUE(around.is_open(kMonday + 10 * kHour));
-  EXPECT_FALSE(around.is_open(kMonday + kDay + 10 * kHour));
+  EXPECT_TRUE(around.is_open(kMonday + 10 * kHourSeconds));
+  EXPECT_FALSE(around.is_open(kMonday + kDay + 10 * kHourSeconds));
 }
 
 TEST(Windows, several_are_open_when_one_is) {
   RunWindows two = windows({"01:00-02:00 UTC;05:00-06:00 UTC", "12:00-13:00 UTC"});
   for (int hour : {1, 5, 12})
-    EXPECT_TRUE(two.is_open(kMonday + hour * kHour)) << hour;
+    EXPECT_TRUE(two.is_open(kMonday + hour * kHourSeconds)) << hour;
   for (int hour : {0, 2, 6, 13})
-    EXPECT_FALSE(two.is_open(kMonday + hour * kHour)) << hour;
+    EXPECT_FALSE(two.is_open(kMonday + hour * kHourSeconds)) << hour;
 }
 
 TEST(Windows, a_window_without_length_is_the_whole_day) {
   RunWindows day = windows({"22:00-22:00 UTC"});
   for (int hour = 0; hour < 24; ++hour)
-    EXPECT_TRUE(day.is_open(kMonday + hour * kHour));
+    EXPECT_TRUE(day.is_open(kMonday + hour * kHourSeconds));
 }
 
 // In Vienna 2027-03-28 02:00 becomes 03:00 (01:00 UTC), 2027-10-31 03:00 becomes 02:00 (01:00 UTC).
@@ -66,8 +66,8 @@ TEST(Windows, summer_time_begins) {
   RunWindows night = windows({"22:00-07:00 Europe/Vienna"});
   EXPECT_TRUE(night.is_open(kChange - 1));
   EXPECT_TRUE(night.is_open(kChange));
-  EXPECT_TRUE(night.is_open(kChange + 4 * kHour - 1));
-  EXPECT_FALSE(night.is_open(kChange + 4 * kHour)) << "07:00 comes an hour early";
+  EXPECT_TRUE(night.is_open(kChange + 4 * kHourSeconds - 1));
+  EXPECT_FALSE(night.is_open(kChange + 4 * kHourSeconds)) << "07:00 comes an hour early";
   RunWindows missing = windows({"02:15-02:45 Europe/Vienna"});
   for (int64_t minute = -120; minute < 120; ++minute)
     EXPECT_FALSE(missing.is_open(kChange + minute * 60)) << "that night has no such time";
@@ -85,8 +85,8 @@ TEST(Windows, summer_time_ends) {
     n_open += twice.is_open(kChange + minute * 60) ? 1 : 0;
   EXPECT_EQ(n_open, 60) << "that time is there twice";
   RunWindows night = windows({"22:00-07:00 Europe/Vienna"});
-  EXPECT_TRUE(night.is_open(kChange + 5 * kHour - 1)) << "that night is an hour longer";
-  EXPECT_FALSE(night.is_open(kChange + 5 * kHour));
+  EXPECT_TRUE(night.is_open(kChange + 5 * kHourSeconds - 1)) << "that night is an hour longer";
+  EXPECT_FALSE(night.is_open(kChange + 5 * kHourSeconds));
 }
 
 TEST(Windows, what_is_no_window_is_refused_with_an_example) {

@@ -4,9 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "base/json.h"
 
 namespace nightsweep {
 
@@ -17,6 +21,14 @@ inline std::string cases_folder() {
 
 inline bool has_cases(const std::string& part) {
   return std::filesystem::exists(cases_folder() + "/" + part);
+}
+
+// A list of token ids, as the cases have it.
+inline std::vector<uint32_t> ids_of(const Json& list) {
+  std::vector<uint32_t> ids;
+  for (const Json& id : list.as_array())
+    ids.push_back(static_cast<uint32_t>(id.as_integer()));
+  return ids;
 }
 
 }  // namespace nightsweep

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 
 #include "base/format.h"
@@ -236,6 +237,13 @@ std::vector<std::string> GgufWriter::write_split(const std::string& prefix, uint
     part.write(paths.back());
   }
   return paths;
+}
+
+GgufModel model_of(const GgufWriter& writer) {
+  const std::string bytes = writer.bytes();
+  return GgufModel::from_head(
+      "m.gguf", parse_gguf_head(std::as_bytes(std::span(bytes)), bytes.size(), "m.gguf"),
+      bytes.size());
 }
 
 }  // namespace nightsweep

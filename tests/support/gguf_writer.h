@@ -84,4 +84,7 @@ class GgufWriter {
   std::vector<Tensor> tensors_;
 };
 
+// What the program makes of the head that the writer would write.
+GgufModel model_of(const GgufWriter& writer);
+
 }  // namespace nightsweep

@@ -1,8 +1,9 @@
 // The queue in one SQLite file (schema.sql, views.sql). By file: sqlite_queue.cc reading and the
 // life of the object, sqlite_claim.cc who comes next, sqlite_worker.cc what a worker writes,
 // sqlite_recovery.cc what a dead one left, sqlite_life.cc cancel, retry, prune and control,
-// sqlite_inbox.cc lines by SQL, sqlite_sweeps.cc what the sweeps did, sqlite_batch_writer.cc a submit,
-// hidden_batches.cc what comes or goes in slices, backup.cc and health.cc the file as a whole.
+// sqlite_inbox.cc lines by SQL, sqlite_sweeps.cc what the sweeps did, sqlite_batch_writer.cc a
+// submit, hidden_batches.cc what comes or goes in slices, backup.cc and health.cc the file as a
+// whole.
 #pragma once
 
 #include <cstdint>

@@ -6,9 +6,11 @@
 namespace nightsweep::cuda {
 namespace {
 
-constexpr uint32_t kSteps = 64;
 constexpr uint32_t kTrials = 64;  // blocks
 constexpr uint32_t kGroups = 4;   // of 8 rows: the narrowest product of the wide tiles
+
+#ifdef NIGHTSWEEP_WARPGROUP
+constexpr uint32_t kSteps = 64;
 
 __device__ uint32_t mix(uint32_t value) {
   value = (value ^ value >> 16) * 0x7FEB352DU;
@@ -27,6 +29,7 @@ __device__ uint32_t random_half(uint32_t seed, uint32_t trial) {
 __device__ uint32_t random_pair(uint32_t seed, uint32_t trial) {
   return random_half(2 * seed, trial) | random_half(2 * seed + 1, trial) << 16;
 }
+#endif
 
 __global__ void __launch_bounds__(128) compare_products(uint32_t* differences) {
 #ifdef NIGHTSWEEP_WARPGROUP

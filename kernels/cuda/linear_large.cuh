@@ -191,10 +191,10 @@ __global__ void __launch_bounds__(32 * kWarps, kMinBlocks)
         const PanelOutput to =
             panel_output<kType>(part, panel[p], (first_panel + p) * kPanel, lane);
 #pragma unroll
-        for (int first = 0; first < kGroups; first += 4) {
-          float v[4][4];
+        for (int first = 0; first < kGroups; first += 2) {
+          float v[2][4];
 #pragma unroll
-          for (int i = 0; i < 16; ++i)
+          for (int i = 0; i < 8; ++i)
             v[i / 4][i % 4] = sums[p][first + i / 4][i % 4];
           store_fragments(args, part, to, 8 * (row_tile * kGroups + first), lane, v);
         }

@@ -139,9 +139,11 @@ TEST_F(CudaLinear, bits_do_not_depend_on_the_number_of_blocks) {
 }
 
 // Weights that have stood are read before the kernels in flight are over, and types of one input
-// run beside each other: in a chain where each output is the next input, so that a missing wait
-// shows, against the same chain with a wait after every kernel and against double. With few blocks
-// the neighbour finds room at once, and is over long before the launch it runs beside.
+// run beside each other: in a chain where each output is the next input, against the same chain
+// with a wait after every kernel and against double. With few blocks the neighbour finds room at
+// once, and is over long before the launch it runs beside. It holds values, counters and sums of
+// neighbours; a wait that is missing does not show here (tried on an H200): the kernel before is
+// over sooner than the first weights have come.
 TEST_F(CudaLinear, early_starts_and_neighbours_change_no_bit) {
   Random random(16);
   LayerChain chain(*this, random, 16384);

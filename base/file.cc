@@ -80,11 +80,15 @@ std::string target_of(const std::string& path) {
 
 }  // namespace
 
+std::string AtomicFile::partial_path(const std::string& path) {
+  return path + ".partial." + std::to_string(::getpid());
+}
+
 AtomicFile::AtomicFile(const std::string& path, unsigned mode) : path_(path), written_path_(path) {
   int flags = O_WRONLY | O_CLOEXEC;
   if (!is_written_in_place(path)) {
     path_ = target_of(path);
-    written_path_ = path_ + ".partial." + std::to_string(::getpid());
+    written_path_ = partial_path(path_);
     flags |= O_CREAT | O_TRUNC;
   }
   if (mode == 0) mode = private_mode(std::filesystem::path(path_).parent_path().string());

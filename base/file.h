@@ -70,6 +70,8 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  // Where a regular file or none at `path` is written until it is complete, by this process.
+  static std::string partial_path(const std::string& path);
   // Throws what the constructor would, before the work whose result is to be written.
   static void check(const std::string& path);
 

@@ -1,3 +1,4 @@
+#include "engine/rates.h"
 #include "runner/command.h"
 #include "runner/output.h"
 
@@ -5,8 +6,8 @@ namespace nightsweep {
 
 namespace {
 
-// Words that bash offers behind an option.
-const char* value_words(const OptionSpec& option) {
+// Words that bash offers behind an option; empty: none.
+std::string value_words(const OptionSpec& option) {
   struct Known {
     const char* name;
     const char* words;
@@ -17,14 +18,18 @@ const char* value_words(const OptionSpec& option) {
       {"math", "exact fast"},
       {"color", "auto always never"},
       {"order", "input finished"},
-      {"gpu",
-       "rtx-3060 rtx-3090 rtx-4060-ti rtx-4070 rtx-4080 rtx-4090 rtx-5090 a100-40g h100 h200"},
+      {"source", "auto pinned registered direct mmap"},
       {"endpoint", "/v1/chat/completions /v1/completions"},
   };
   for (const Known& known : kKnown) {
     if (option.name == known.name) return known.words;
   }
-  return nullptr;
+  if (option.name == "gpu") {
+    std::string names = known_gpu_sheets();
+    std::erase(names, ',');
+    return names;
+  }
+  return "";
 }
 
 std::string bash_script(std::span<const Command> commands) {
@@ -37,13 +42,12 @@ std::string bash_script(std::span<const Command> commands) {
     std::string options;
     for (const OptionSpec& option : command.options) {
       options += (options.empty() ? "--" : " --") + option.name;
-      const char* words = value_words(option);
-      std::string line = words == nullptr
-                             ? ""
-                             : format(
-                                   "    --{})\n      COMPREPLY=($(compgen -W \"{}\" -- "
-                                   "\"$current\"))\n      return ;;\n",
-                                   option.name, words);
+      const std::string words = value_words(option);
+      std::string line = words.empty() ? ""
+                                       : format(
+                                             "    --{})\n      COMPREPLY=($(compgen -W \"{}\" -- "
+                                             "\"$current\"))\n      return ;;\n",
+                                             option.name, words);
       // The same option of several commands stands in the script once.
       if (!line.empty() && value_cases.find(line) == std::string::npos) value_cases += line;
     }

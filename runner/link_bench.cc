@@ -13,6 +13,7 @@
 #include "runner/command.h"
 #include "runner/model_source.h"
 #include "runner/output.h"
+#include "runner/passing_file.h"
 #include "runner/planning.h"
 
 namespace nightsweep {
@@ -26,28 +27,21 @@ constexpr uint64_t kProbeFileBytes = uint64_t{1} << 30;
 class ProbeFile {
  public:
   explicit ProbeFile(const std::string& folder)
-      : path_(
+      : file_(
             (std::filesystem::path(folder) / format("nightsweep-{}.probe", ::getpid())).string()) {
-    const FileDescriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (!file.is_open()) fail(ErrorKind::storage, "{}: cannot be written", path_);
-    try {
-      // No disk finds anything to compress or to share in it.
-      const std::string bytes = synthetic_blocks(QuantType::q8_0, 32 << 20);
-      for (uint64_t done = 0; done < kProbeFileBytes; done += bytes.size())
-        write_fully(file.value(), bytes, path_);
-      if (::fsync(file.value()) != 0) fail(ErrorKind::storage, "{}: fsync failed", path_);
-    } catch (...) {
-      ::unlink(path_.c_str());
-      throw;
-    }
+    const FileDescriptor file(
+        ::open(path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!file.is_open()) fail_errno(ErrorKind::storage, errno, path());
+    // No disk finds anything to compress or to share in it.
+    const std::string bytes = synthetic_blocks(QuantType::q8_0, 32 << 20);
+    for (uint64_t done = 0; done < kProbeFileBytes; done += bytes.size())
+      write_fully(file.value(), bytes, path());
+    if (::fsync(file.value()) != 0) fail_errno(ErrorKind::storage, errno, path());
   }
-  ~ProbeFile() { ::unlink(path_.c_str()); }
-  ProbeFile(const ProbeFile&) = delete;
-  ProbeFile& operator=(const ProbeFile&) = delete;
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
-  std::string path_;
+  PassingFile file_;
 };
 
 std::string curve_text(

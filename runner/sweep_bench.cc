@@ -17,6 +17,7 @@
 #include "runner/command.h"
 #include "runner/model_source.h"
 #include "runner/output.h"
+#include "runner/passing_file.h"
 #include "runner/planning.h"
 #include "runner/sweep_plot.h"
 
@@ -158,7 +159,7 @@ class SyntheticFile {
  public:
   SyntheticFile(const std::string& shape, const std::optional<std::string>& path) {
     path_ = path ? *path : temporary_path(shape);
-    is_temporary_ = !path;
+    if (!path) passing_.emplace(path_);
     const uint64_t size_bytes = synthetic_model(shape).file_bytes().front();
     std::error_code missing;
     if (std::filesystem::file_size(path_, missing) == size_bytes && !missing) return;
@@ -168,18 +169,8 @@ class SyntheticFile {
           size_text(size_bytes), shape);
     }
     log_info("writing {} of weights to {}", size_text(size_bytes), path_);
-    try {
-      write_synthetic_model(shape, path_);
-    } catch (...) {
-      ::unlink(path_.c_str());
-      throw;
-    }
+    write_synthetic_model(shape, path_);
   }
-  ~SyntheticFile() {
-    if (is_temporary_) ::unlink(path_.c_str());
-  }
-  SyntheticFile(const SyntheticFile&) = delete;
-  SyntheticFile& operator=(const SyntheticFile&) = delete;
   const std::string& path() const { return path_; }
 
  private:
@@ -202,7 +193,7 @@ class SyntheticFile {
   }
 
   std::string path_;
-  bool is_temporary_ = false;
+  std::optional<PassingFile> passing_;
 };
 
 // Operators and link of this machine.

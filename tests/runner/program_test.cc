@@ -308,7 +308,9 @@ TEST_F(Program, help_stands_with_an_example_for_every_command) {
     EXPECT_NE(outcome.out.find("--config"), std::string::npos) << command;
   }
   EXPECT_EQ(run({"--version"}).out.substr(0, 11), "nightsweep ");
-  EXPECT_NE(run({"completion", "bash"}).out.find("complete -o"), std::string::npos);
+  const std::string completion = run({"completion", "bash"}).out;
+  for (const char* part : {"complete -o", "rtx-3090", "pinned registered"})
+    EXPECT_NE(completion.find(part), std::string::npos) << part;
 }
 
 TEST_F(Program, logits_and_perplexity_agree_with_the_shape_they_promise) {

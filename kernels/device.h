@@ -253,7 +253,7 @@ class Device : public DeviceSizes {
   // Waits for all operators that were queued.
   virtual void synchronize() = 0;
   // Seconds so far in which a device with queues had run out of operators: from the end of a wait
-  // for them to the first operator of the next step. 0 where operators have run when they return.
+  // for them to the next operator. 0 where operators have run when they return.
   virtual double idle_s() const { return 0; }
 
   // WEIGHTS THAT STREAM. These may be called by one other thread beside the one of the operators.

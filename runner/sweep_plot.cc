@@ -92,9 +92,13 @@ std::string sweep_plot(const std::string& title, const std::vector<SweepCase>& c
         middle - kBarWidth / 2, top, kBarWidth, kTop + kHeight - top);
     svg += text_at(middle, top - 6, "middle", format("{:.4g}", one.decode_tps));
     svg += text_at(middle, kTop + kHeight + 16, "middle", format("{}", one.n_sequences));
-    predicted += format(
-        "{:.1f},{:.1f} ", middle, axis.y(one.n_sequences / std::max(one.predicted_sweep_s, 1e-9)));
-    if (one.limit_tps() > 0) limit += format("{:.1f},{:.1f} ", middle, axis.y(one.limit_tps()));
+    // As wide as the bar: a single case has a line too.
+    const auto mark = [&](std::string& points, double value) {
+      for (const double x : {middle - kBarWidth / 2, middle + kBarWidth / 2})
+        points += format("{:.1f},{:.1f} ", x, axis.y(value));
+    };
+    mark(predicted, one.n_sequences / std::max(one.predicted_sweep_s, 1e-9));
+    if (one.limit_tps() > 0) mark(limit, one.limit_tps());
   }
   const auto line = [&](const std::string& points, const char* color, const char* dashes) {
     if (points.empty()) return;

@@ -47,7 +47,6 @@ class CpuWeightStream final : public WeightStream {
  private:
   void check_ring(uint64_t ring_bytes) const;
 
-  Device& device_;
   ResidentSlices resident_;
   StreamSchedule schedule_;
   std::vector<std::vector<MatrixView>> leased_;  // by slice of the plan
@@ -68,7 +67,6 @@ CpuWeightStream::CpuWeightStream(
     const StreamOptions& options,
     const FileReaderFactory& open_reader)
     : WeightStream(plan),
-      device_(device),
       resident_(plan, device, options.resident_bytes, options.resident_piece_bytes),
       schedule_(plan.slices.size()),
       leased_(plan.slices.size()) {

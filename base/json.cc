@@ -1,14 +1,11 @@
 #include "base/json.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "base/format.h"
-#include "base/utf8.h"
 
 namespace nightsweep {
 
@@ -133,68 +130,9 @@ nlohmann::ordered_json to_library(const Json& value) {
   return nullptr;
 }
 
-// As the library writes a string. It goes byte by byte; we copy runs of plain text, for prompts are
-// most of what is written. Where a string is not UTF-8 the library replaces what is wrong.
-void append_string(std::string& out, const std::string& text) {
-  const size_t begin = out.size();
-  out += '"';
-  size_t copied = 0;
-  for (size_t at = 0; at < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    if (byte >= 0x80) {
-      const size_t length = utf8_length(std::string_view(text).substr(at));
-      if (length == 0) {
-        out.resize(begin);
-        out += nlohmann::ordered_json(text).dump(
-            -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-        return;
-      }
-      at += length;
-      continue;
-    }
-    if (byte >= 0x20 && byte != '"' && byte != '\\') {
-      ++at;
-      continue;
-    }
-    out.append(text, copied, at - copied);
-    copied = ++at;
-    constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t";
-    constexpr std::string_view kLetters = "\"\\bfnrt";
-    if (size_t known = kEscaped.find(static_cast<char>(byte)); known != std::string_view::npos) {
-      out += '\\';
-      out += kLetters[known];
-    } else {
-      out += format("\\u{:04x}", byte);
-    }
-  }
-  out.append(text, copied);
-  out += '"';
-}
-
-void append(std::string& out, const Json& value) {
-  if (value.is_string()) return append_string(out, value.as_string());
-  if (value.is_integer()) {
-    char digits[24];
-    out.append(digits, std::to_chars(digits, std::end(digits), value.as_integer()).ptr);
-  } else if (value.is_array()) {
-    char before = '[';
-    for (const Json& element : value.as_array()) {
-      out += std::exchange(before, ',');
-      append(out, element);
-    }
-    out += before == '[' ? "[]" : "]";
-  } else if (value.is_object()) {
-    char before = '{';
-    for (const auto& [key, member] : value.as_object()) {
-      out += std::exchange(before, ',');
-      append_string(out, key);
-      out += ':';
-      append(out, member);
-    }
-    out += before == '{' ? "{}" : "}";
-  } else {
-    out += to_library(value).dump();
-  }
+std::string dump_with(const Json& value, int indent) {
+  return to_library(value).dump(
+      indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -258,17 +196,11 @@ void Json::set(std::string_view key, Json value) {
 }
 
 std::string Json::dump() const {
-  std::string text;
-  append(text, *this);
-  return text;
-}
-
-void Json::append_to(std::string& text) const {
-  append(text, *this);
+  return dump_with(*this, -1);
 }
 
 std::string Json::dump_pretty() const {
-  return to_library(*this).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return dump_with(*this, 2);
 }
 
 }  // namespace nightsweep

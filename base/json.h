@@ -84,7 +84,6 @@ class Json {
   // Compact, UTF-8 unescaped where JSON allows, shortest form of a double that reads back equal.
   // Bytes that are not UTF-8 are written as U+FFFD.
   std::string dump() const;
-  void append_to(std::string& text) const;  // the same
   // The same over several lines.
   std::string dump_pretty() const;
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "base/format.h"
-#include "base/utf8.h"
+#include "jobs/utf8.h"
 
 namespace nightsweep {
 

@@ -187,7 +187,7 @@ std::string job_to_text(const Job& job) {
     text += ",\"";
     text += key;
     text += "\":";
-    to_json(value).append_to(text);
+    text += to_json(value).dump();
   };
   visit_fields(store, job, kDefaults);
   text += '}';

@@ -6,9 +6,9 @@
 #include <unordered_set>
 
 #include "base/format.h"
-#include "base/utf8.h"
 #include "jobs/field.h"
 #include "jobs/parameters.h"
+#include "jobs/utf8.h"
 
 namespace nightsweep {
 

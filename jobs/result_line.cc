@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/format.h"
-#include "base/utf8.h"
 #include "jobs/jsonl.h"
+#include "jobs/utf8.h"
 
 namespace nightsweep {
 

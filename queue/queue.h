@@ -211,6 +211,12 @@ struct NewLine {
   NewJob job;
   // A line refused under --keep-going: it is in the batch with this result.
   std::optional<NewResult> refusal;
+
+  // What it takes in memory.
+  size_t bytes() const {
+    return sizeof *this + job.custom_id.size() + job.request.size() +
+           (refusal ? refusal->body.size() : 0);
+  }
 };
 
 // Lines of a batch on their way in; nobody else sees any of it before commit(). May move from

@@ -17,12 +17,6 @@ namespace nightsweep {
 
 namespace {
 
-size_t bytes_of(const NewLine& line) {
-  size_t n_bytes = sizeof line + line.job.custom_id.size() + line.job.request.size();
-  if (line.refusal) n_bytes += line.refusal->body.size();
-  return n_bytes;
-}
-
 // 120 random bits, as letters and digits that are safe to type and to double-click.
 std::string draw_public_id() {
   constexpr char kDigits[] = "abcdefghijklmnopqrstuvwxyz234567";
@@ -54,7 +48,7 @@ std::vector<BatchWriter::Repeated> SqliteBatchWriter::add(std::vector<NewLine> l
   for (const NewLine& line : lines) {
     if (line.refusal && !line.refusal->is_failure())
       fail(ErrorKind::internal, "line {} is refused without an error", line.job.line);
-    if (batch_ == 0) held_bytes_ += bytes_of(line);
+    if (batch_ == 0) held_bytes_ += line.bytes();
   }
   if (batch_ == 0 && held_bytes_ <= options_.most_held_bytes) return hold(std::move(lines));
   if (batch_ == 0) begin();

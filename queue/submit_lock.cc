@@ -4,23 +4,21 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstdint>
+#include <string>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace nightsweep {
 
 namespace {
 
-// FNV-1a: the same in every build. Two batches at one place would only keep each other's leftovers
-// until both have ended.
+// Two batches at one place would only keep each other's leftovers until both have ended.
 off_t place_of(const std::string& public_id) {
-  constexpr uint64_t kBasis = 0xCBF29CE484222325;
-  constexpr uint64_t kPrime = 0x100000001B3;
-  uint64_t hash = kBasis;
-  for (char letter : public_id)
-    hash = (hash ^ static_cast<unsigned char>(letter)) * kPrime;
-  return static_cast<off_t>(hash >> 2);
+  constexpr size_t kDigits = 15;  // of 16: an offset has a sign
+  Sha256 hash;
+  hash.add(public_id);
+  return std::stoll(hash.hex().substr(0, kDigits), nullptr, 16);
 }
 
 struct flock lock_of(short type, const std::string& public_id) {

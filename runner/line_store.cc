@@ -16,8 +16,7 @@ LineStore::LineStore(std::unique_ptr<BatchWriter> writer, Report report)
     : writer_(std::move(writer)), report_(std::move(report)) {}
 
 void LineStore::add(NewLine line) {
-  filling_.bytes += sizeof line + line.job.custom_id.size() + line.job.request.size();
-  if (line.refusal) filling_.bytes += line.refusal->body.size();
+  filling_.bytes += line.bytes();
   filling_.lines.push_back(std::move(line));
   pass_on_if_full();
 }

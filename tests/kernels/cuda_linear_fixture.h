@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "kernels/cuda/linear.h"
@@ -177,10 +175,6 @@ class LayerChain {
       if (!waits) return;
       EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     };
-    // The stream is held back until all is queued: a kernel that is launched when the one before it
-    // is over starts early for nobody.
-    const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
-    EXPECT_EQ(cudaLaunchHostFunc(stream_, hold, nullptr), cudaSuccess);
     const float* from = input.floats();
     for (uint32_t link = 0; link < kLinks; ++link) {
       float* const to = out.floats() + size_t{link} * rows * kCols;

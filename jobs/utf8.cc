@@ -1,4 +1,4 @@
-#include "base/utf8.h"
+#include "jobs/utf8.h"
 
 #include "base/format.h"
 

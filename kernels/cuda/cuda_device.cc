@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/fresh_weights.h"
+#include "kernels/cuda/host_copy.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/packing.h"
@@ -73,12 +74,18 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<DeviceMemory> allocate_host(size_t size_bytes) override {
     become_current();
-    return allocate_page_locked(size_bytes);
+    return allocate_for_copies(size_bytes);
   }
   bool shares_host_memory() const override { return false; }
 
-  // Waits, because `from` may be page-locked and change at once. Nothing of a step comes this way.
+  // Much of it is not kept for later but waited for, because `from` may be page-locked and change
+  // at once. Nothing of a step that decodes is as large.
   void upload(const void* from, size_t size_bytes, std::byte* to) override {
+    if (size_bytes <= Staging::kSlotBytes &&
+        reinterpret_cast<uintptr_t>(to) % kHostCopyAlignment == 0) {
+      staging_.send_to(from, size_bytes, to);
+      return;
+    }
     check(
         cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, stream_.get()),
         format("copying {} bytes to the GPU", size_bytes));
@@ -88,7 +95,7 @@ class CudaDevice final : public Device {
   const float* read_back(const float* from, size_t count) override {
     const size_t size_bytes = count * sizeof(float);
     if (read_back_ == nullptr || read_back_->size_bytes() < size_bytes) {
-      read_back_ = allocate_page_locked(size_bytes);
+      read_back_ = allocate_for_copies(size_bytes);
     }
     check(
         cudaMemcpyAsync(

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/cuda/host_copy.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/status.h"
 
@@ -41,14 +42,12 @@ size_t Staging::put(const void* from, size_t size_bytes) {
 
 const void* Staging::send_bytes(const void* from, size_t size_bytes) {
   const size_t offset = put(from, size_bytes);
-  if (size_bytes > 0) {
-    check(
-        cudaMemcpyAsync(
-            gpu_->data() + offset, host_->data() + offset, size_bytes, cudaMemcpyHostToDevice,
-            stream_),
-        format("copying a table of {} bytes", size_bytes));
-  }
+  copy_from_host(host_->data() + offset, size_bytes, gpu_->data() + offset, stream_);
   return gpu_->data() + offset;
+}
+
+void Staging::send_to(const void* from, size_t size_bytes, std::byte* to) {
+  copy_from_host(host_->data() + put(from, size_bytes), size_bytes, to, stream_);
 }
 
 const void* Staging::leave_bytes(const void* from, size_t size_bytes) {

@@ -2,8 +2,8 @@
 //
 // A ring of page-locked slots with the same ring on the GPU. What send() copied may be used by
 // everything queued on the stream until the ring has come round, which takes kSlots times
-// kSlotBytes. A copy stops the stream of kernels for 5 to 13 us: what one kernel reads once, and
-// little of it (by one thread: each read crosses the link), leave() leaves in the slot.
+// kSlotBytes. A copy costs the stream two small kernels (host_copy.h): what one kernel reads once,
+// and little of it (by one thread: each read crosses the link), leave() leaves in the slot.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -33,7 +33,9 @@ class Staging {
   const T* send(std::span<const T> values) {
     return static_cast<const T*>(send_bytes(values.data(), values.size_bytes()));
   }
-  // The same for the kernel that is queued next, and for no other. Tables above kMostLeftBytes are
+  // The same to a place of the caller's, which begins at a multiple of kHostCopyAlignment.
+  void send_to(const void* from, size_t size_bytes, std::byte* to);
+  // send() for the kernel that is queued next, and for no other. Tables above kMostLeftBytes are
   // copied after all.
   template <typename T>
   const T* leave(std::span<const T> values) {

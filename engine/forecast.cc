@@ -10,9 +10,9 @@ namespace nightsweep {
 
 namespace {
 
-// Operators of a layer beside its matrices: two norms with the rounding of their input, rope and
-// store, attention, rounding of what it gives, gate; and one a slice that is multiplied.
-constexpr uint32_t kSmallOperatorsOfALayer = 6;
+// Operators of a layer that round the input of a matrix: two norms, the gate, and what attention
+// gives. Matrices that were measured were so with this rounding and with their own start.
+constexpr uint32_t kRoundingOperatorsOfALayer = 4;
 
 // Seconds a weight at `rows`, between the measured ones in a straight line; beyond the last in
 // proportion to the rows.
@@ -109,6 +109,15 @@ void Forecast::count_weights() {
   }
 }
 
+double Forecast::starts_s() const {
+  // Rope and store in one, and attention.
+  const double attention_s = rates_.attention_s > 0 ? rates_.attention_s : rates_.operator_s;
+  const double found_s = config_.n_layers * (rates_.operator_s + attention_s);
+  if (!rates_.linear.empty()) return found_s;
+  return found_s + rates_.operator_s * (kRoundingOperatorsOfALayer * config_.n_layers +
+                                        static_cast<double>(slices_.plan.slices.size()));
+}
+
 double Forecast::linear_s(const Weights& weights, uint32_t rows) const {
   const bool is_in_file_layout = weights.is_streamed && device_->shares_host_memory();
   const auto n_weights = static_cast<double>(weights.n_weights);
@@ -155,8 +164,7 @@ SweepCost Forecast::sweep(const SweepLoad& load) const {
   cost.compute_s += over(activation_bytes, rates_.memory_rate);
   cost.compute_s += over(decode_kv_bytes, attention_rate);
   cost.compute_s += over(prefill_attention_flops, attention_flops);
-  cost.compute_s += rates_.operator_s * (kSmallOperatorsOfALayer * config_.n_layers +
-                                         static_cast<double>(slices_.plan.slices.size()));
+  cost.compute_s += starts_s();
   cost.compute_s = std::max({cost.compute_s, cost.flops_s, cost.vram_s});
   return cost;
 }

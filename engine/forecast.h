@@ -115,6 +115,8 @@ class Forecast {
   };
   void count_weights();
   double linear_s(const Weights& weights, uint32_t rows) const;
+  // What operators of a sweep cost however little they have to do, where no other rate contains it.
+  double starts_s() const;
 
   ModelConfig config_;
   std::shared_ptr<const DeviceSizes> device_;

@@ -166,6 +166,7 @@ class OperatorProbe {
         .type = shape_.kv_type, .n_kv_heads = shape_.n_kv_heads, .head_dim = shape_.head_dim};
     const double kv_bytes = static_cast<double>(device_.kv_page_bytes(kv)) / kKvPageTokens;
     rates_.attention_rate = kv_bytes * n_sequences * kContext / decode_s;
+    rates_.attention_s = attention_s(1, 1, kKvPageTokens);
     const uint32_t chunk = row_counts_.back();
     const double prefill_s = attention_s(1, chunk, kContext);
     const double pairs = static_cast<double>(chunk) * (kContext - chunk / 2.0);

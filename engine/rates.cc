@@ -37,6 +37,7 @@ constexpr Figure kFigures[] = {
     {"attention_rate", &MachineRates::attention_rate},
     {"attention_flops", &MachineRates::attention_flops},
     {"operator_s", &MachineRates::operator_s},
+    {"attention_s", &MachineRates::attention_s},
 };
 
 constexpr QuantType kTypes[] = {QuantType::f32,  QuantType::f16,  QuantType::bf16, QuantType::q4_0,

@@ -29,6 +29,7 @@ struct MachineRates {
   double attention_rate = 0;   // bytes of KV a second, one row a sequence; 0: memory_rate
   double attention_flops = 0;  // operations a second, many rows a sequence; 0: flops
   double operator_s = 0;       // what an operator costs that has nothing to do
+  double attention_s = 0;      // the same of attention: one row, a page; 0: operator_s
   // By type, rows rising. Empty: memory_rate and flops decide.
   std::map<QuantType, std::vector<LinearRate>> linear;
   // The same for weights in file layout, where operators read it (the CPU).

@@ -233,6 +233,33 @@ TEST(Forecast, measured_operators_count_for_more_than_the_two_rates) {
   EXPECT_EQ(forecast.decode(1, 0).link_s, 0);
 }
 
+TEST(Forecast, the_start_of_an_operator_counts_once) {
+  const ForecastBudget budget{.ram_bytes = 64 * kGiB, .max_sequences = 64, .context_tokens = 512};
+  MachineRates rates;
+  rates.memory_rate = 3e12;
+  rates.flops = 500e9;
+  rates.operator_s = 1e-3;
+  const Forecast by_rates(llama_8b().on_cpu(), budget, rates);
+  const auto started_s = [&](const MachineRates& machine) {
+    MachineRates none = machine;
+    none.operator_s = 0;
+    return Forecast(llama_8b().on_cpu(), budget, machine).decode(1, 0).compute_s -
+           Forecast(llama_8b().on_cpu(), budget, none).decode(1, 0).compute_s;
+  };
+  const auto n_slices = static_cast<double>(by_rates.slices().plan.slices.size());
+  EXPECT_NEAR(started_s(rates), 1e-3 * (6 * 32 + n_slices), 1e-6);
+  // A measured matrix was so with the operator that rounds its input.
+  rates.linear[QuantType::q8_0] = {{1, 5e9}, {16, 4e9}};
+  EXPECT_NEAR(started_s(rates), 1e-3 * 2 * 32, 1e-6);
+  rates.attention_s = 5e-3;
+  MachineRates none = rates;
+  none.attention_s = 0;
+  EXPECT_NEAR(
+      Forecast(llama_8b().on_cpu(), budget, rates).decode(1, 0).compute_s -
+          Forecast(llama_8b().on_cpu(), budget, none).decode(1, 0).compute_s,
+      4e-3 * 32, 1e-6);
+}
+
 TEST(Forecast, a_data_sheet_gives_about_what_was_measured) {
   // One H200, everything resident, prompts of 128 tokens: README.
   const Forecast forecast(
@@ -329,6 +356,7 @@ TEST(Rates, come_back_from_their_file) {
   MachineRates rates = h200();
   rates.device = "a GPU";
   rates.operator_s = 4e-6;
+  rates.attention_s = 9e-6;
   rates.linear[QuantType::q4_k] = {{1, 1e12}, {64, 9e11}};
   rates.linear_streamed[QuantType::q8_0] = {{1, 2e9}};
   const MachineRates found = parse_rates(rates_json(rates).dump(), "rates.json");

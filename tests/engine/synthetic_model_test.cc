@@ -74,6 +74,7 @@ TEST(MachineProbe, finds_a_rate_for_everything_that_a_cpu_does) {
   EXPECT_GT(rates.attention_rate, 0);
   EXPECT_GT(rates.attention_flops, 0);
   EXPECT_GT(rates.operator_s, 0);
+  EXPECT_GT(rates.attention_s, 0);
   for (const auto* curves : {&rates.linear, &rates.linear_streamed}) {
     ASSERT_EQ(curves->size(), 2U);
     for (const auto& [type, curve] : *curves) {

@@ -3,7 +3,7 @@
 // A step packs decode rows first, then chunks of prompts, up to `max_rows`; sequences join and
 // leave at every step. Pages are taken as sequences grow. When they run short the sequence that
 // was admitted last gives its pages up, waits, and is prefilled again later, with the same bits.
-// Equal beginnings of whole pages are prefilled once and their pages shared: no bit depends on it.
+// Equal beginnings are prefilled once, and their pages shared or copied: no bit depends on it.
 #pragma once
 
 #include <cstdint>

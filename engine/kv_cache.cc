@@ -1,5 +1,6 @@
 #include "engine/kv_cache.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -8,7 +9,9 @@
 namespace nightsweep {
 
 KvCache::KvCache(Device& device, const KvShape& shape, uint32_t n_layers, uint32_t n_pages)
-    : shape_(shape),
+    : device_(device),
+      shape_(shape),
+      n_layers_(n_layers),
       n_pages_(n_pages),
       page_bytes_(device.kv_page_bytes(shape)),
       memory_(device.allocate(page_bytes_ * n_layers * n_pages)),
@@ -42,6 +45,24 @@ void KvCache::give_back(uint32_t page) {
   if (--n_holders_[page] > 0) return;
   // What holds nothing goes first: the page used last is the warmest.
   places_[page] = free_.insert(prefixes_.has(page) ? free_.end() : free_.begin(), page);
+  const auto dropped = std::ranges::find(copies_, page, &KvPageCopy::to);
+  if (dropped == copies_.end()) return;
+  const uint32_t from = dropped->from;
+  copies_.erase(dropped);
+  give_back(from);
+}
+
+void KvCache::copy_page(uint32_t from, uint32_t to) {
+  add_holder(from);
+  copies_.push_back({.from = from, .to = to});
+}
+
+void KvCache::run_copies() {
+  if (copies_.empty()) return;
+  device_.copy_kv_pages(layer(0), n_layers_, page_bytes_ * n_pages_, copies_);
+  // Whoever takes a source writes it later than the copy.
+  for (const KvPageCopy& copy : std::exchange(copies_, {}))
+    give_back(copy.from);
 }
 
 uint64_t
@@ -86,9 +107,9 @@ void KvPages::clear() {
   prefix_ = PrefixIndex::kRoot;
 }
 
-bool KvPages::share_next(const PageTokens& tokens) {
+bool KvPages::share_next(const PrefixIndex::Key& key) {
   assert(n_known_ == pages_.size());
-  auto found = cache_->prefixes().find(key_of_next(tokens));
+  auto found = cache_->prefixes().find(key);
   if (!found) return false;
   cache_->add_holder(found->page);
   pages_.push_back(found->page);
@@ -97,9 +118,11 @@ bool KvPages::share_next(const PageTokens& tokens) {
   return true;
 }
 
-void KvPages::note_next(const PageTokens& tokens) {
+void KvPages::note_next(const PrefixIndex::Key& key) {
   assert(n_known_ < pages_.size());
-  prefix_ = cache_->prefixes().add(key_of_next(tokens), pages_[n_known_]);
+  const PrefixIndex::Node node = cache_->prefixes().add(key, pages_[n_known_]);
+  if (!key.is_whole()) return;
+  prefix_ = node;
   ++n_known_;
 }
 

@@ -1,8 +1,9 @@
 // KV pages: fixed pieces of kKvPageTokens positions, given to sequences as they grow.
 //
 // Sequences that begin with the same tokens hold the same pages: whole ones, which nobody writes
-// any more. A page that its last holder has given back is free, and keeps what it holds until it is
-// taken for something else, so that those who come later may still share it.
+// any more. Of the page in whose middle their texts part each has a copy of its own, and goes on
+// writing behind what is equal. A page that its last holder has given back is free, and keeps what
+// it holds until it is taken for something else, so that those who come later may still share it.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,11 @@ class KvCache {
   uint32_t take_page();
   void add_holder(uint32_t page);
   void give_back(uint32_t page);
+  // Queued by run_copies(). Holds `from` until then; a page that is given back before is not
+  // written.
+  void copy_page(uint32_t from, uint32_t to);
+  // Before the rows of the step that read or write the copies.
+  void run_copies();
 
   // What pages hold or, within a step, will hold when it is done.
   PrefixIndex& prefixes() { return prefixes_; }
@@ -45,13 +51,16 @@ class KvCache {
   }
 
  private:
+  Device& device_;
   KvShape shape_;
+  uint32_t n_layers_;
   uint32_t n_pages_;
   size_t page_bytes_;
   std::unique_ptr<DeviceMemory> memory_;
   std::vector<uint32_t> n_holders_;                    // (pages)
   std::list<uint32_t> free_;                           // next to be taken first
   std::vector<std::list<uint32_t>::iterator> places_;  // (pages) in free_, where it is free
+  std::vector<KvPageCopy> copies_;
   PrefixIndex prefixes_;
 };
 
@@ -70,13 +79,15 @@ class KvPages {
 
   // Whole pages whose tokens are known to the cache, from the first on.
   uint32_t n_known() const { return n_known_; }
-  PrefixIndex::Key key_of_next(const PageTokens& tokens) const { return {prefix_, tokens}; }
+  PrefixIndex::Key key_of_next(const PageTokens& tokens, uint32_t n_tokens = kKvPageTokens) const {
+    return {.parent = prefix_, .tokens = tokens, .n_tokens = n_tokens};
+  }
   // Takes the page that holds the next tokens as its own; false: there is none.
-  // REQUIRES: all its pages are known.
-  bool share_next(const PageTokens& tokens);
-  // The next page behind the known ones holds these tokens when the step is done.
-  // REQUIRES: it has that page.
-  void note_next(const PageTokens& tokens);
+  // REQUIRES: all its pages are known; the key is whole and one of key_of_next().
+  bool share_next(const PrefixIndex::Key& key);
+  // The next page behind the known ones holds these tokens when the step is done. A whole page is
+  // known from now on. REQUIRES: it has that page; the key is one of key_of_next().
+  void note_next(const PrefixIndex::Key& key);
 
  private:
   KvCache* cache_;

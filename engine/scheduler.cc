@@ -5,6 +5,23 @@
 
 namespace nightsweep {
 
+namespace {
+
+// A copy of fewer tokens, or a step's wait for them, costs more than it saves.
+constexpr uint32_t kLeastCopiedTokens = 8;
+
+// Of a prefix that is a page longer than the one of this hash.
+uint64_t hash_of_longer(uint64_t hash, const PageTokens& tokens) {
+  constexpr uint64_t kFactor = 0x9E3779B97F4A7C15;
+  for (uint32_t token : tokens) {
+    hash = (hash ^ token) * kFactor;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+}  // namespace
+
 uint64_t Scheduler::likely_pages(const Sequence& sequence) const {
   // Twice the usual answer: an eviction costs a whole prefill, an idle page only a little.
   auto likely = static_cast<uint64_t>(2 * typical_answer_tokens_);
@@ -28,11 +45,10 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   if (limits_.shares_prefixes && !sequence->request.echo_logprobs) {
     // The last position is always computed: it gives the next token.
     const uint64_t n_pages = (sequence->request.prompt.size() - 1) / kKvPageTokens;
-    PrefixIndex::Key key;
+    uint64_t hash = 0;
     for (uint64_t page = 0; page < n_pages; ++page) {
-      key.tokens = sequence->page_tokens(page);
-      key.parent = PrefixIndex::KeyHash()(key);
-      sequence->prompt_pages.push_back(key.parent);
+      hash = hash_of_longer(hash, sequence->page_tokens(page));
+      sequence->prompt_pages.push_back(hash);
     }
   }
   waiting_.push_back(std::move(sequence));
@@ -85,32 +101,67 @@ void Scheduler::evict_youngest() {
   ++n_evictions_;
 }
 
-void Scheduler::share_prefix(Sequence& sequence) {
+void Scheduler::note_shared(Sequence& sequence, uint32_t n_tokens) {
+  sequence.n_cached += n_tokens;
+  n_shared_tokens_ += n_tokens;
+  if (!sequence.was_evicted) sequence.n_shared += n_tokens;
+}
+
+bool Scheduler::share_prefix(Sequence& sequence, bool has_rows) {
   KvPages& pages = sequence.pages;
-  while (sequence.n_cached == uint64_t{pages.n_known()} * kKvPageTokens &&
-         pages.n_known() == pages.table().size() && sequence.can_share_page(pages.n_known())) {
-    if (!pages.share_next(sequence.page_tokens(pages.n_known()))) return;
-    sequence.n_cached += kKvPageTokens;
-    n_shared_tokens_ += kKvPageTokens;
-    if (!sequence.was_evicted) sequence.n_shared += kKvPageTokens;
+  const auto is_at_next = [&] {
+    return sequence.n_cached == uint64_t{pages.n_known()} * kKvPageTokens &&
+           pages.n_known() == pages.table().size();
+  };
+  while (is_at_next()) {
+    const uint32_t most = sequence.n_shareable(pages.n_known());
+    if (most < kLeastCopiedTokens) return true;
+    const PrefixIndex::Key key =
+        pages.key_of_next(sequence.page_tokens(pages.n_known(), most), most);
+    if (key.is_whole() && pages.share_next(key)) {
+      note_shared(sequence, kKvPageTokens);
+      continue;
+    }
+    const PrefixIndex::Beginning found = cache_.prefixes().find_beginning(key);
+    const uint32_t n_later = cache_.prefixes().n_begun(key);
+    // Behind a whole page there may be more to share.
+    if (n_later == kKvPageTokens || n_later >= found.n_tokens + kLeastCopiedTokens) return false;
+    if (!has_rows || found.n_tokens < kLeastCopiedTokens) return true;
+    if (copy_beginning(sequence, found.page)) note_shared(sequence, found.n_tokens);
+    return true;
   }
+  return true;
 }
 
-bool Scheduler::waits_for_prefix(const Sequence& sequence, const Begun& begun) {
-  const uint32_t page = sequence.pages.n_known();
-  return sequence.n_cached == uint64_t{page} * kKvPageTokens && sequence.can_share_page(page) &&
-         begun.contains(sequence.pages.key_of_next(sequence.page_tokens(page)));
+// Into a page of its own; false: there is none.
+bool Scheduler::copy_beginning(Sequence& sequence, uint32_t page) {
+  const uint32_t n_free = cache_.n_free();
+  cache_.add_holder(page);
+  // The last free page would be taken for the tokens themselves: nobody is evicted for a copy.
+  const bool was_last_free = n_free == 1 && cache_.n_free() == 0;
+  const bool has_page = !was_last_free && make_room(sequence, sequence.n_cached + 1);
+  if (has_page) cache_.copy_page(page, sequence.pages.table().back());
+  cache_.give_back(page);
+  return has_page;
 }
 
-// Notes what the pages hold when the step is done, and the page in whose middle the chunk ends.
-void Scheduler::note_pages(const Chunk& chunk, Begun& begun) {
+// Notes what the pages hold when the step is done, and what they will hold that it works on.
+void Scheduler::note_pages(const Chunk& chunk) {
   Sequence& sequence = *chunk.sequence;
   KvPages& pages = sequence.pages;
-  const auto end_of_next = [&] { return uint64_t{pages.n_known() + 1} * kKvPageTokens; };
-  while (end_of_next() <= chunk.first + chunk.n)
-    pages.note_next(sequence.page_tokens(pages.n_known()));
-  if (end_of_next() <= sequence.n_tokens())
-    begun.insert(pages.key_of_next(sequence.page_tokens(pages.n_known())));
+  const uint64_t end = chunk.first + chunk.n;
+  const auto note_next = [&](uint32_t n_done, uint32_t n_begun) {
+    const PageTokens tokens = sequence.page_tokens(pages.n_known(), n_begun);
+    cache_.prefixes().note_begun(pages.key_of_next(tokens, n_begun));
+    if (n_done >= kLeastCopiedTokens) pages.note_next(pages.key_of_next(tokens, n_done));
+  };
+  const auto first = [&] { return uint64_t{pages.n_known()} * kKvPageTokens; };
+  while (first() + kKvPageTokens <= end)
+    note_next(kKvPageTokens, kKvPageTokens);
+  // An answer's tokens are noted when their page is whole: nobody is likely to want them before.
+  if (end > sequence.request.prompt.size() && chunk.n == 1) return;
+  const uint64_t n_begun = std::min<uint64_t>(kKvPageTokens, sequence.n_tokens() - first());
+  note_next(static_cast<uint32_t>(end - first()), static_cast<uint32_t>(n_begun));
 }
 
 bool Scheduler::make_room(Sequence& sequence, uint64_t n_tokens) {
@@ -136,15 +187,12 @@ std::vector<Chunk> Scheduler::next_step(
   rows_left -= std::min(rows_left, decoding);
   logits_left -= std::min(logits_left, decoding);
 
-  Begun begun;
+  cache_.prefixes().begin_step();
   // Evictions shorten running_ behind `index`, never before it.
   for (size_t index = 0; index < running_.size(); ++index) {
     Sequence& sequence = *running_[index];
     bool decodes = sequence.n_pending() == 1;
-    if (!decodes && limits_.shares_prefixes) {
-      share_prefix(sequence);
-      if (waits_for_prefix(sequence, begun)) continue;
-    }
+    if (!decodes && limits_.shares_prefixes && !share_prefix(sequence, rows_left > 0)) continue;
     uint32_t n = 0;
     uint32_t n_logits = 0;
     if (decodes) {
@@ -179,8 +227,9 @@ std::vector<Chunk> Scheduler::next_step(
       logits_left -= n_logits;
     }
     chunks.push_back({.sequence = &sequence, .first = sequence.n_cached, .n = n});
-    if (limits_.shares_prefixes) note_pages(chunks.back(), begun);
+    if (limits_.shares_prefixes) note_pages(chunks.back());
   }
+  cache_.run_copies();
   // No chunk is of an evicted sequence: they are made oldest first, and only younger ones go.
   for (const Chunk& chunk : chunks) {
     step.add_sequence(chunk.sequence->pages.table());

@@ -5,16 +5,16 @@
 // same, the sequence admitted last gives its pages up and waits at the head of the queue; its
 // tokens are kept, so it goes on later with the same bits.
 //
-// Whole pages of equal prefixes are computed once: by whoever comes first, and the others take them
-// over within the same step, since in every layer all rows store their keys and values before any
-// row attends to them. Where a step ends in the middle of such a page the others wait for it.
+// Equal prefixes are computed once, by whoever comes first. Whole pages the others take over within
+// the same step, since in every layer all rows store their keys and values before any row attends
+// to them. Where a step ends in the middle of such a page the others wait for it. Of a page that is
+// equal in its first tokens only they take a copy, once it has been computed in a step before.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "engine/model.h"
@@ -61,17 +61,16 @@ class Scheduler {
   void note_answer_length(uint64_t n_tokens);
 
  private:
-  using Begun = std::unordered_set<PrefixIndex::Key, PrefixIndex::KeyHash>;
-
   uint64_t likely_pages(const Sequence& sequence) const;
   void admit();
   // Every way into running_ and out of it.
   void enter(std::unique_ptr<Sequence> sequence);
   std::unique_ptr<Sequence> leave(std::vector<std::unique_ptr<Sequence>>::iterator place);
-  void share_prefix(Sequence& sequence);
-  // `begun`: pages that a chunk of this step ends in the middle of.
-  static bool waits_for_prefix(const Sequence& sequence, const Begun& begun);
-  static void note_pages(const Chunk& chunk, Begun& begun);
+  // False: it waits, since others compute tokens in this step that it can have in the next.
+  bool share_prefix(Sequence& sequence, bool has_rows);
+  bool copy_beginning(Sequence& sequence, uint32_t page);
+  void note_shared(Sequence& sequence, uint32_t n_tokens);
+  void note_pages(const Chunk& chunk);
   // Room for positions below n_tokens; evicts younger sequences. False: not even then.
   bool make_room(Sequence& sequence, uint64_t n_tokens);
   void evict_youngest();

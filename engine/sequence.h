@@ -48,22 +48,20 @@ struct Sequence {
     }
     return request.wants_logprobs && logprobs.size() <= next - request.prompt.size();
   }
-  // REQUIRES: the page is whole: (page + 1) * kKvPageTokens <= n_tokens().
-  PageTokens page_tokens(uint64_t page) const {
+  // The first n tokens of a page. REQUIRES: they are there.
+  PageTokens page_tokens(uint64_t page, uint32_t n = kKvPageTokens) const {
     PageTokens tokens{};
-    for (uint32_t i = 0; i < kKvPageTokens; ++i)
+    for (uint32_t i = 0; i < n; ++i)
       tokens[i] = token_at(page * kKvPageTokens + i);
     return tokens;
   }
-  // Whether a page that somebody else has computed would do: it is whole, and no logits of it are
-  // wanted.
-  bool can_share_page(uint64_t page) const {
+  // How many first tokens of a page somebody else may have computed: no logits of them are wanted.
+  uint32_t n_shareable(uint64_t page) const {
     const uint64_t first = page * kKvPageTokens;
-    if (first + kKvPageTokens > n_tokens()) return false;
-    for (uint64_t position = first; position < first + kKvPageTokens; ++position) {
-      if (wants_logits(position)) return false;
-    }
-    return true;
+    uint32_t n = 0;
+    while (n < kKvPageTokens && first + n < n_tokens() && !wants_logits(first + n))
+      ++n;
+    return n;
   }
 };
 

@@ -57,7 +57,7 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
 set(cuda_sources
   cuda/status.cc cuda/memory.cc cuda/probe.cc cuda/refusal.cc cuda/staging.cc cuda/packing.cc cuda/picker.cc
   cuda/attention.cc cuda/linear.cc cuda/cuda_device.cc
-  cuda/host_copy.cu cuda/rows.cu cuda/trap.cu cuda/rope.cu cuda/sampling.cu cuda/attention_merge.cu
+  cuda/host_copy.cu cuda/page_copy.cu cuda/rows.cu cuda/trap.cu cuda/rope.cu cuda/sampling.cu cuda/attention_merge.cu
   cuda/linear_input.cu cuda/linear_pack.cu cuda/linear_exact.cu cuda/linear_compare.cu)
 foreach(head_dim 32 64 80 96 128 256)
   list(APPEND cuda_sources cuda/attention_d${head_dim}.cu)

@@ -76,6 +76,12 @@ struct KvLayer {
   size_t page_bytes = 0;
 };
 
+// A page whose content another one gets.
+struct KvPageCopy {
+  uint32_t from = 0;
+  uint32_t to = 0;
+};
+
 // The rows of a step, in memory of the host. Rows of one sequence stand together, positions rising
 // by one. Tables of several sequences may name the same page: one that nobody writes any more, or
 // that earlier rows of this step fill.
@@ -237,6 +243,15 @@ class Device : public DeviceSizes {
 
   // Writes the rows' keys and values, both (rows, n_kv_heads, head_dim), into their pages.
   virtual void store_kv(const KvLayer& layer, const float* k, const float* v) = 0;
+
+  // Copies whole pages, each in all layers: layer i has what `first` has, layer_bytes * i further.
+  // A token's bytes stand alone: store_kv() into a copy changes no other token of it. No page is
+  // read and written, or written twice.
+  virtual void copy_kv_pages(
+      const KvLayer& first,
+      uint32_t n_layers,
+      size_t layer_bytes,
+      std::span<const KvPageCopy> copies) = 0;
 
   // Causal attention of each row over positions 0..its own, of its own sequence.
   // q, out: (rows, n_heads, head_dim); query head h reads KV head h / (n_heads / n_kv_heads).

@@ -187,6 +187,20 @@ class CpuDevice : public Device {
     attention_.store(layer, step_, k, v);
   }
 
+  void copy_kv_pages(
+      const KvLayer& first,
+      uint32_t n_layers,
+      size_t layer_bytes,
+      std::span<const KvPageCopy> copies) override {
+    const size_t page_bytes = first.page_bytes;
+    const auto n_pages = static_cast<uint32_t>(copies.size()) * n_layers;
+    pool_.run(n_pages, [&](uint32_t i, uint32_t) {
+      const KvPageCopy& copy = copies[i / n_layers];
+      std::byte* const pages = first.pages + layer_bytes * (i % n_layers);
+      std::memcpy(pages + page_bytes * copy.to, pages + page_bytes * copy.from, page_bytes);
+    });
+  }
+
   void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
       override {
     attention_.run(layer, step_, q, n_heads, scale, out);

@@ -12,6 +12,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/packing.h"
+#include "kernels/cuda/page_copy.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/rows.h"
@@ -203,6 +204,14 @@ class CudaDevice final : public Device {
       float* k,
       const float* v) override {
     rope_.apply_and_store(q_shape, k_shape, layer, q, k, v);
+  }
+  void copy_kv_pages(
+      const KvLayer& first,
+      uint32_t n_layers,
+      size_t layer_bytes,
+      std::span<const KvPageCopy> copies) override {
+    end_idle();
+    cuda::copy_pages(first, n_layers, layer_bytes, copies, stream_.get());
   }
   void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
       override {

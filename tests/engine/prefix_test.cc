@@ -2,6 +2,10 @@
 // log-probabilities included.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+
 #include "base/error.h"
 #include "engine/engine_fixture.h"
 
@@ -9,7 +13,6 @@ namespace nightsweep {
 namespace {
 
 constexpr size_t kHeadTokens = 150;  // two whole pages and a part
-constexpr uint64_t kWholePages = 2 * kKvPageTokens;
 
 SequenceRequest headed_request(uint32_t number) {
   SequenceRequest request;
@@ -79,12 +82,12 @@ TEST_P(Prefixes, shared_pages_give_the_bits_of_own_ones) {
     auto engine = open(options);
     const std::vector<SequenceResult> results = run_all(*engine, requests);
     expect_bits(results, expected);
-    EXPECT_EQ(engine->stats().shared_tokens, 16 * kWholePages) << max_rows;
+    EXPECT_EQ(engine->stats().shared_tokens, 16 * kHeadTokens) << max_rows;
     EXPECT_EQ(results[0].n_shared_tokens, 0U);
-    EXPECT_EQ(results[16].n_shared_tokens, kWholePages);
+    EXPECT_EQ(results[16].n_shared_tokens, kHeadTokens);
     // Nobody is there any more, and what pages held is still of use.
     expect_bits(run_all(*engine, {requests[0]}), {expected[0]});
-    EXPECT_EQ(engine->stats().shared_tokens, 17 * kWholePages);
+    EXPECT_EQ(engine->stats().shared_tokens, 17 * kHeadTokens);
   }
 }
 
@@ -96,7 +99,8 @@ TEST_P(Prefixes, choices_of_one_prompt_share_it) {
   EXPECT_NE(expected[0], expected[1]);
   auto engine = open(options_);
   expect_bits(run_all(*engine, requests), expected);
-  EXPECT_EQ(engine->stats().shared_tokens, 4 * kWholePages);
+  // All but the last token, whose logits each wants.
+  EXPECT_EQ(engine->stats().shared_tokens, 4 * (requests[0].prompt.size() - 1));
 }
 
 TEST_P(Prefixes, the_first_holder_is_cancelled_in_the_middle_of_its_prefill) {
@@ -119,7 +123,7 @@ TEST_P(Prefixes, the_first_holder_is_cancelled_in_the_middle_of_its_prefill) {
       }
     }
     EXPECT_EQ(n_finished, 5U);
-    EXPECT_GE(engine->stats().shared_tokens, 4 * kWholePages);
+    EXPECT_GE(engine->stats().shared_tokens, 4 * kHeadTokens);
   }
 }
 
@@ -138,7 +142,7 @@ TEST_P(Prefixes, a_resumed_answer_shares_the_prompt_of_others) {
   const std::vector<SequenceResult> resumed = run_all(*engine, requests);
   for (size_t i = 0; i < resumed.size(); ++i)
     EXPECT_EQ(resumed[i].tokens, whole[i].tokens) << i;
-  EXPECT_GE(engine->stats().shared_tokens, 5 * kWholePages);
+  EXPECT_GE(engine->stats().shared_tokens, 5 * kHeadTokens);
 }
 
 TEST_P(Prefixes, who_scores_its_prompt_gets_every_score) {
@@ -148,7 +152,111 @@ TEST_P(Prefixes, who_scores_its_prompt_gets_every_score) {
   const std::vector<std::string> expected = alone(requests);
   auto engine = open(options_);
   expect_bits(run_all(*engine, requests), expected);
-  EXPECT_EQ(engine->stats().shared_tokens, kWholePages) << "the last one";
+  EXPECT_EQ(engine->stats().shared_tokens, kHeadTokens) << "the last one";
+}
+
+// A system prompt shorter than a page: nobody holds a page of another, and each computes its own
+// text only, whatever the source goes on to hold and whether it is still there.
+TEST_P(Prefixes, a_beginning_shorter_than_a_page_is_computed_once) {
+  std::vector<SequenceRequest> requests;
+  for (uint32_t i = 0; i < 9; ++i) {
+    requests.push_back(headed_request(i));
+    std::vector<uint32_t>& prompt = requests.back().prompt;
+    prompt.erase(prompt.begin() + 50, prompt.begin() + kHeadTokens);
+  }
+  const std::vector<std::string> expected = alone(requests);
+  for (uint32_t max_rows : {0U, 16U, 33U}) {
+    EngineOptions options = options_;
+    options.max_rows = max_rows;
+    auto engine = open(options);
+    // The first alone: its page goes on with its own text and answer.
+    expect_bits(run_all(*engine, {requests[0]}), {expected[0]});
+    const uint64_t alone_tokens = engine->stats().prefill_tokens;
+    EXPECT_EQ(alone_tokens, requests[0].prompt.size());
+    const std::vector<SequenceResult> results = run_all(*engine, requests);
+    expect_bits(results, expected);
+    uint64_t own_tokens = 0;
+    for (size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i].n_shared_tokens, 50U) << i;
+      own_tokens += requests[i].prompt.size() - 50;
+    }
+    EXPECT_EQ(engine->stats().prefill_tokens - alone_tokens, own_tokens) << max_rows;
+    EXPECT_EQ(engine->stats().kv_pages_free, engine->stats().kv_pages);
+  }
+}
+
+TEST_P(Prefixes, numbers_that_are_verified_are_computed_by_each) {
+  const std::vector<SequenceRequest> requests = headed_requests_up_to(3);
+  const std::vector<std::string> expected = alone(requests);
+  EngineOptions options = options_;
+  options.verify_numerics = true;
+  auto engine = open(options);
+  expect_bits(run_all(*engine, requests), expected);
+  EXPECT_EQ(engine->stats().shared_tokens, 0U);
+}
+
+// Prompts of two different tokens in runs: every kind of equal beginning, within pages and over
+// them, of prompts and of answers that were resumed; cut anywhere, cancelled anywhere, in memory
+// for all and for a few.
+TEST_P(Prefixes, random_prompts_of_a_tiny_alphabet_give_the_bits_of_own_pages) {
+  constexpr uint32_t kRequests = 24;
+  std::mt19937 random(5);
+  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+  std::vector<SequenceRequest> requests;
+  for (uint32_t i = 0; i < kRequests; ++i) {
+    SequenceRequest request;
+    request.handle = i;
+    // A piece of an earlier prompt, then runs.
+    if (i > 0 && below(5) > 0) request.prompt = requests[below(i)].prompt;
+    request.prompt.resize(below(static_cast<uint32_t>(request.prompt.size()) + 1));
+    const size_t length = request.prompt.size() + 1 + below(120);
+    while (request.prompt.size() < length)
+      request.prompt.insert(request.prompt.end(), 1 + below(25), 7 + below(2));
+    request.sampling = {.temperature = i % 3 == 0 ? 0.0 : 0.9, .seed = i / 2};
+    request.max_tokens = 1 + below(120);
+    request.ignore_eos = true;
+    request.wants_logprobs = i % 4 != 0;
+    request.echo_logprobs = i % 7 == 3;
+    requests.push_back(std::move(request));
+  }
+  const std::vector<std::string> expected = alone(requests);
+  uint64_t evictions = 0;
+  uint64_t shared = 0;
+  for (uint32_t round = 0; round < 16; ++round) {
+    EngineOptions options = options_;
+    options.max_rows = 8 + below(120);
+    options.max_sequences = 2 + below(20);
+    if (round % 2 == 1 && !is_cuda_) options.ram_bytes = (700U + below(500)) << 10;
+    std::unique_ptr<Engine> engine;
+    try {
+      engine = open(options);
+    } catch (const Error& too_small) {
+      continue;
+    }
+    // Short answers first: the scheduler comes to expect them, and admits too many long ones.
+    SequenceRequest brief = headed_request(0);
+    brief.prompt.resize(1);
+    brief.max_tokens = 1;
+    run_all(*engine, std::vector<SequenceRequest>(120, brief));
+    std::vector<uint32_t> order(kRequests);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::shuffle(order, random);
+    size_t n_submitted = 0;
+    while (n_submitted < kRequests || engine->n_active() > 0) {
+      for (uint32_t n = below(6); n > 0 && n_submitted < kRequests; --n)
+        engine->submit(requests[order[n_submitted++]]);
+      if (below(30) == 0) engine->cancel(below(kRequests));
+      for (const SequenceResult& result : engine->step().finished) {
+        if (result.reason == FinishReason::error) continue;  // too long for the budget: said so
+        EXPECT_EQ(bits_of(result), expected[result.handle]) << result.handle << ", " << round;
+      }
+    }
+    EXPECT_EQ(engine->stats().kv_pages_free, engine->stats().kv_pages) << round;
+    evictions += engine->stats().evictions;
+    shared += engine->stats().shared_tokens;
+  }
+  EXPECT_GT(shared, 0U);
+  EXPECT_TRUE(is_cuda_ || evictions > 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(

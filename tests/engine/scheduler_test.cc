@@ -129,9 +129,9 @@ TEST_F(Schedules, an_equal_beginning_is_computed_once_and_shared_in_the_same_ste
   scheduler_->remove(uint64_t{1});
   add(4, with_head(4));
   EXPECT_EQ(run(), (std::vector<Rows>{{2, 202, 1}, {3, 30, 1}, {4, 192, 10}}));
-  // The last token of a prompt is computed, its page with it: it gives the next token.
+  // The last token of a prompt is computed, in a copy of its page: it gives the next token.
   add(5, head_);
-  EXPECT_EQ(run().back(), (Rows{5, 128, 64}));
+  EXPECT_EQ(run().back(), (Rows{5, 191, 1}));
 }
 
 TEST_F(Schedules, nothing_is_shared_where_that_is_asked_for) {
@@ -171,9 +171,72 @@ TEST_F(Schedules, a_page_that_another_has_begun_is_waited_for) {
   add(2, with_head(2));
   next();
   done();
-  // The one it waits for goes: it goes on by itself, behind the page that was done.
+  // The one it waits for goes: it goes on by itself, behind what was done.
   scheduler_->remove(uint64_t{1});
-  EXPECT_EQ(run(), (std::vector<Rows>{{2, 64, 138}}));
+  EXPECT_EQ(run(), (std::vector<Rows>{{2, 100, 102}}));
+}
+
+TEST_F(Schedules, a_beginning_shorter_than_a_page_is_copied_once_it_is_there) {
+  open(64, limits(1000));
+  const std::vector<uint32_t> head = random_tokens(50, 320, 7);
+  add(1, joined(head, random_tokens(40, 320, 1)));
+  add(2, joined(head, random_tokens(5, 320, 2)));
+  add(3, random_tokens(30, 320, 3));
+  // Copies come before the rows of a step, so the second one waits for it.
+  EXPECT_EQ(run(), (std::vector<Rows>{{1, 0, 90}, {3, 0, 30}}));
+  add(4, joined(head, random_tokens(50, 320, 4)));
+  EXPECT_EQ(run(), (std::vector<Rows>{{1, 90, 1}, {2, 50, 5}, {3, 30, 1}, {4, 50, 50}}));
+  EXPECT_EQ(scheduler_->n_shared_tokens(), 100U);
+  // Each has pages of its own: two, one, one and two.
+  EXPECT_EQ(cache_->n_free(), 64U - 6U);
+  // The beginning of a prompt that is not whole yet, and of a page that goes on otherwise.
+  add(5, joined(head, random_tokens(3, 320, 2)));
+  EXPECT_EQ(run().back(), (Rows{5, 52, 1}));
+}
+
+TEST_F(Schedules, a_few_equal_tokens_are_not_waited_for_and_not_copied) {
+  open(64, limits(1000));
+  const std::vector<uint32_t> head = random_tokens(7, 320, 7);
+  add(1, joined(head, random_tokens(40, 320, 1)));
+  add(2, joined(head, random_tokens(40, 320, 2)));
+  EXPECT_EQ(run(), (std::vector<Rows>{{1, 0, 47}, {2, 0, 47}}));
+  add(3, joined(head, random_tokens(40, 320, 3)));
+  EXPECT_EQ(run().back(), (Rows{3, 0, 47}));
+  EXPECT_EQ(scheduler_->n_shared_tokens(), 0U);
+}
+
+TEST_F(Schedules, who_gets_no_rows_takes_no_page_for_a_copy) {
+  open(64, limits(40));
+  const std::vector<uint32_t> head = random_tokens(30, 320, 7);
+  add(1, joined(head, random_tokens(5, 320, 1)));
+  EXPECT_EQ(run(), (std::vector<Rows>{{1, 0, 35}}));
+  add(2, random_tokens(100, 320, 2));
+  add(3, joined(head, random_tokens(5, 320, 3)));
+  EXPECT_EQ(run(), (std::vector<Rows>{{1, 35, 1}, {2, 0, 39}}));
+  EXPECT_EQ(cache_->n_free(), 62U);
+  EXPECT_EQ(run(), (std::vector<Rows>{{1, 36, 1}, {2, 39, 39}}));
+  EXPECT_EQ(run(), (std::vector<Rows>{{1, 37, 1}, {2, 78, 22}, {3, 30, 5}}));
+}
+
+// The only free page is the source, and the youngest holds the others.
+TEST_F(Schedules, the_last_free_page_is_taken_and_nobody_is_evicted_for_a_copy) {
+  Scheduler::Limits few_logits = limits(1000);
+  few_logits.step.max_logit_rows = 10;
+  open(3, few_logits);
+  for (int i = 0; i < 200; ++i)
+    scheduler_->note_answer_length(1);
+  const std::vector<uint32_t> head = random_tokens(40, 320, 7);
+  add(1, joined(head, random_tokens(5, 320, 1)), 8, true);
+  add(2, joined(head, random_tokens(5, 320, 2)));
+  add(3, random_tokens(63, 320, 3), 100);
+  EXPECT_EQ(run(), (std::vector<Rows>{{1, 0, 10}, {3, 0, 62}}));
+  for (int i = 0; i < 3; ++i)
+    run();
+  EXPECT_EQ(cache_->n_free(), 0U);
+  scheduler_->remove(uint64_t{1});
+  EXPECT_EQ(run(), (std::vector<Rows>{{2, 0, 45}, {3, 65, 1}}));
+  EXPECT_EQ(scheduler_->n_evictions(), 0U);
+  EXPECT_EQ(scheduler_->n_shared_tokens(), 0U);
 }
 
 TEST_F(Schedules, shared_pages_count_once_at_admission) {

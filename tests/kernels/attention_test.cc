@@ -335,6 +335,77 @@ TEST_P(AttentionOf, later_tokens_of_a_chunk_cannot_reach_earlier_rows) {
 }
 
 // Several splits of a GPU's chain, in every way that a step may cut them.
+// One sequence goes on from the first tokens of another's page, in a copy of it. The tokens behind
+// them, of which one is not finite, and those that the source gets later are not seen.
+TEST_P(AttentionOf, a_copied_page_gives_the_bits_of_a_computed_one) {
+  constexpr uint32_t kEqual = 21;
+  constexpr uint32_t kLength = 60;
+  Random random(26);
+  for (const Heads& heads : {Heads{4, 2, 64}, Heads{3, 1, 80}}) {
+    const auto on = device();
+    const Pages pages(*on, {type(), heads.n_kv_heads, heads.head_dim}, 4);
+    const auto run = [&](const Sequence& sequence, uint32_t page, uint32_t from, uint32_t to) {
+      std::vector<uint32_t> positions(to - from);
+      std::iota(positions.begin(), positions.end(), from);
+      const std::vector<uint32_t> sequences(positions.size(), 0);
+      const std::span<const uint32_t> table(&page, 1);
+      std::vector<float> out(positions.size() * sequence.q_floats(), NAN);
+      const size_t kv_from = size_t{from} * sequence.kv_floats();
+      on->begin_step({positions, sequences, {&table, 1}});
+      on->store_kv(pages.layer(), sequence.k.data() + kv_from, sequence.v.data() + kv_from);
+      on->attention(
+          pages.layer(), sequence.q.data() + size_t{from} * sequence.q_floats(), heads.n_heads,
+          scale_of(heads), out.data());
+      return out;
+    };
+    Sequence source = random_sequence(heads, kLength, random);
+    source.v[size_t{kEqual} * source.kv_floats()] = NAN;
+    Sequence other = random_sequence(heads, kLength, random);
+    std::copy_n(source.k.begin(), size_t{kEqual} * source.kv_floats(), other.k.begin());
+    std::copy_n(source.v.begin(), size_t{kEqual} * source.kv_floats(), other.v.begin());
+    run(other, 3, 0, kEqual);
+    const std::vector<float> expected = run(other, 3, kEqual, kLength);
+
+    run(source, 1, 0, 40);
+    const KvPageCopy copy{.from = 1, .to = 2};
+    on->copy_kv_pages(pages.layer(), 1, 0, {&copy, 1});
+    run(source, 1, 40, kLength);
+    EXPECT_TRUE(same_bits(expected, run(other, 2, kEqual, kLength))) << heads.head_dim;
+  }
+}
+
+// More copies than a GPU takes at once; pages that are no whole number of a block's pieces.
+TEST_P(AttentionOf, pages_are_copied_in_all_layers_and_nothing_else_is_written) {
+  constexpr uint32_t kLayers = 3;
+  constexpr uint32_t kCopies = 300;
+  constexpr uint32_t kPages = 2 * kCopies + 1;
+  const auto on = device();
+  for (const uint32_t head_dim : {32U, 48U}) {
+    const KvShape shape{type(), 1, head_dim};
+    const size_t page_bytes = on->kv_page_bytes(shape);
+    const auto memory = on->allocate(page_bytes * kPages * kLayers);
+    std::vector<std::byte> expected(memory->size_bytes());
+    Random random(27);
+    for (std::byte& byte : expected)
+      byte = static_cast<std::byte>(random.bits());
+    std::memcpy(memory->data(), expected.data(), expected.size());
+    std::vector<uint32_t> pages(kPages);
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937(1));
+    std::vector<KvPageCopy> copies;
+    for (uint32_t i = 0; i < kCopies; ++i) {
+      copies.push_back({.from = pages[i], .to = pages[kCopies + i]});
+      for (uint32_t layer = 0; layer < kLayers; ++layer) {
+        std::byte* const first = expected.data() + page_bytes * kPages * layer;
+        std::memcpy(
+            first + page_bytes * copies[i].to, first + page_bytes * copies[i].from, page_bytes);
+      }
+    }
+    on->copy_kv_pages({shape, memory->data(), page_bytes}, kLayers, page_bytes * kPages, copies);
+    EXPECT_EQ(std::memcmp(memory->data(), expected.data(), expected.size()), 0) << head_dim;
+  }
+}
+
 TEST_P(AttentionOf, a_long_context_gives_the_same_bits_in_any_chunks) {
   Random random(25);
   for (const Heads& heads : {Heads{8, 1, 32}, Heads{2, 2, 80}}) {

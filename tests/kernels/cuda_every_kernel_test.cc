@@ -124,6 +124,12 @@ class Attending {
     device_.store_kv(layer_, k.floats(), v.floats());
     device_.synchronize();
   }
+  // The page of the last positions gets the content of the first one's.
+  void copy_page() {
+    const KvPageCopy copy{.from = table_.front(), .to = table_.back()};
+    device_.copy_kv_pages(layer_, 1, 0, {&copy, 1});
+    device_.synchronize();
+  }
   std::vector<float> run(uint32_t first, uint32_t n) {
     const KvShape& shape = layer_.shape;
     const size_t kv = size_t{n} * shape.n_kv_heads * shape.head_dim;
@@ -187,6 +193,7 @@ TEST_F(CudaEveryKernel, of_attention) {
       few.store(12, 238);
       EXPECT_TRUE(all_finite(few.run(250, 11)));
       EXPECT_TRUE(all_finite(few.run(261, 1)));
+      few.copy_page();
       // KV heads enough for every processor: merged in registers.
       Attending many(*device, {type, 160, head_dim}, 320);
       many.store(0, 250);

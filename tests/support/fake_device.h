@@ -57,6 +57,9 @@ class FakeDevice : public Device {
   void begin_step(const StepRows&) override { refuse(); }
   void rope(const RopeShape&, float*) override { refuse(); }
   void store_kv(const KvLayer&, const float*, const float*) override { refuse(); }
+  void copy_kv_pages(const KvLayer&, uint32_t, size_t, std::span<const KvPageCopy>) override {
+    refuse();
+  }
   void attention(const KvLayer&, const float*, uint32_t, float, float*) override { refuse(); }
   void swiglu(const float*, const float*, size_t, float*) override { refuse(); }
   void gather_rows(const float*, std::span<const uint32_t>, uint32_t, float*) override { refuse(); }

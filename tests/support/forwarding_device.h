@@ -56,6 +56,13 @@ class ForwardingDevice : public Device {
   void store_kv(const KvLayer& layer, const float* k, const float* v) override {
     device_->store_kv(layer, k, v);
   }
+  void copy_kv_pages(
+      const KvLayer& first,
+      uint32_t n_layers,
+      size_t layer_bytes,
+      std::span<const KvPageCopy> copies) override {
+    device_->copy_kv_pages(first, n_layers, layer_bytes, copies);
+  }
   void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
       override {
     device_->attention(layer, q, n_heads, scale, out);

@@ -109,6 +109,16 @@ class MirroredDevice final : public Device {
     device_->store_kv(at(layer, *pages), keys->floats(), values->floats());
     fetch(*pages, layer.pages);
   }
+  // `first` begins an allocation.
+  void copy_kv_pages(
+      const KvLayer& first,
+      uint32_t n_layers,
+      size_t layer_bytes,
+      std::span<const KvPageCopy> copies) override {
+    Copy pages = send_pages(first);
+    device_->copy_kv_pages(at(first, *pages), n_layers, layer_bytes, copies);
+    fetch(*pages, first.pages);
+  }
   void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
       override {
     const size_t count = size_t{step_.count()} * n_heads * layer.shape.head_dim;

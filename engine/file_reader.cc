@@ -13,12 +13,15 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
+#include "engine/host_memory.h"
 
 namespace nightsweep {
 
@@ -42,13 +45,21 @@ bool can_read_direct(const FileSet& files) {
 class UringReader final : public FileReader {
  public:
   // Takes over `ring`, which is set up.
-  UringReader(FileSet files, const io_uring& ring, uint32_t depth)
-      : FileReader(std::move(files), "io_uring O_DIRECT", kDirectAlignment, depth), ring_(ring) {
+  UringReader(FileSet files, const io_uring& ring, const FileReaderOptions& options)
+      : FileReader(std::move(files), "io_uring O_DIRECT", kDirectAlignment, options.depth),
+        ring_(ring),
+        piece_bytes_(options.registered_piece_bytes),
+        said_at_(options.warns ? LogLevel::info : LogLevel::debug) {
     std::vector<int> fds;
     for (uint32_t file = 0; file < files_.size(); ++file)
       fds.push_back(files_.fd(file));
-    has_registered_files_ =
-        io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size())) == 0;
+    const int result =
+        io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size()));
+    has_registered_files_ = result == 0;
+    if (has_registered_files_) return;
+    log_text(
+        said_at_,
+        format("io_uring_register_files: {}: each read looks its file up", errno_text(-result)));
   }
   UringReader(const UringReader&) = delete;
   UringReader& operator=(const UringReader&) = delete;
@@ -66,7 +77,12 @@ class UringReader final : public FileReader {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     if (entry == nullptr) fail(ErrorKind::internal, "io_uring: more reads than the queue is deep");
     const int fd = has_registered_files_ ? static_cast<int>(read.file) : files_.fd(read.file);
-    io_uring_prep_read(entry, fd, read.into, static_cast<unsigned>(read.size_bytes), read.offset);
+    const auto size_bytes = static_cast<unsigned>(read.size_bytes);
+    if (const std::optional<int> piece = piece_of(read)) {
+      io_uring_prep_read_fixed(entry, fd, read.into, size_bytes, read.offset, *piece);
+    } else {
+      io_uring_prep_read(entry, fd, read.into, size_bytes, read.offset);
+    }
     if (has_registered_files_) entry->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(entry, read.tag);
     ++n_in_flight_;
@@ -90,9 +106,51 @@ class UringReader final : public FileReader {
     }
   }
 
+  std::string register_memory(std::span<std::byte> memory) override {
+    std::vector<iovec> pieces;
+    for (uint64_t at = 0; at < memory.size(); at += piece_bytes_) {
+      pieces.push_back({memory.data() + at, std::min(piece_bytes_, memory.size() - at)});
+    }
+    const int result =
+        io_uring_register_buffers(&ring_, pieces.data(), static_cast<unsigned>(pieces.size()));
+    if (result == 0) {
+      registered_ = memory;
+      return "";
+    }
+    std::string why = format(
+        "io_uring_register_buffers of {}: {} (ulimit -l is {}): each read looks its memory up",
+        size_text(memory.size()), errno_text(-result), locked_memory_limit_text());
+    if (!std::exchange(has_said_, true)) log_text(said_at_, why);
+    return why;
+  }
+  void forget_memory() override {
+    if (registered_.empty()) return;
+    int result = -EINTR;
+    while (result == -EINTR)
+      result = io_uring_unregister_buffers(&ring_);
+    // This ends the program: reads would go on into pages that are not the memory's any more.
+    if (result != 0) {
+      fail(ErrorKind::internal, "io_uring_unregister_buffers: {}", errno_text(-result));
+    }
+    registered_ = {};
+  }
+
  private:
+  // The registered piece in which the read's memory lies.
+  std::optional<int> piece_of(const FileRead& read) const {
+    const auto offset = static_cast<uint64_t>(read.into - registered_.data());
+    if (read.into < registered_.data() || offset + read.size_bytes > registered_.size()) return {};
+    const uint64_t piece = offset / piece_bytes_;
+    if ((offset + read.size_bytes - 1) / piece_bytes_ != piece) return {};
+    return static_cast<int>(piece);
+  }
+
   io_uring ring_;
+  const uint64_t piece_bytes_;
+  const LogLevel said_at_;
+  bool has_said_ = false;
   bool has_registered_files_ = false;
+  std::span<std::byte> registered_;  // empty: none
   uint32_t n_in_flight_ = 0;
 };
 
@@ -388,7 +446,7 @@ std::unique_ptr<FileReader> open_file_reader(const FileReaderOptions& options) {
     io_uring ring{};
     const int result = io_uring_queue_init(options.depth, &ring, 0);
     if (result == 0) {
-      return std::make_unique<UringReader>(std::move(files), ring, options.depth);
+      return std::make_unique<UringReader>(std::move(files), ring, options);
     }
     const char* hint = result == -EPERM || result == -ENOSYS
                            ? "; containers often forbid it: see their seccomp profile and "

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,11 @@ class FileReader {
   // REQUIRES: a read is in flight.
   virtual void wait(std::vector<FileReadEnd>& ended) = 0;
 
+  // See RegisteredMemory. Why the kernel refuses, for people; empty: it does not, or this reader
+  // has no use for it.
+  virtual std::string register_memory(std::span<std::byte> /*memory*/) { return ""; }
+  virtual void forget_memory() {}
+
  protected:
   FileReader(FileSet files, std::string description, uint64_t alignment, uint32_t depth)
       : files_(std::move(files)),
@@ -107,6 +113,25 @@ class FileReader {
   const uint32_t depth_;
 };
 
+// Memory into which a reader reads again and again: the kernel looks its pages up and holds them
+// once, not in each read. Where it refuses, reads go on as they do into any other memory, and this
+// says why. One at a time for a reader, used by its thread, with no read in flight at either end.
+// It ends before the memory does: reads would still go to the pages that were there.
+class RegisteredMemory {
+ public:
+  RegisteredMemory(FileReader& reader, std::span<std::byte> memory)
+      : reader_(reader), why_not_(reader.register_memory(memory)) {}
+  ~RegisteredMemory() { reader_.forget_memory(); }
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+  const std::string& why_not() const { return why_not_; }  // for people; empty: it is
+
+ private:
+  FileReader& reader_;
+  const std::string why_not_;
+};
+
 struct FileReaderOptions {
   std::vector<std::string> paths;
   std::vector<uint64_t> file_bytes;      // what the files must hold
@@ -116,6 +141,8 @@ struct FileReaderOptions {
   std::string source = "auto";
   uint32_t depth = 8;  // reads in flight
   bool warns = true;   // false: a fallback is logged at debug level (somebody else has said it)
+  // The kernel takes no more at once; a read that lies in two pieces is an ordinary one.
+  uint64_t registered_piece_bytes = uint64_t{1} << 30;
 };
 
 using FileReaderFactory = std::function<std::unique_ptr<FileReader>(const FileReaderOptions&)>;

@@ -128,6 +128,8 @@ void HostTiers::open_loader(
           .first_sweep = options.first_sweep,
           .bytes_per_s = options.disk_rate,
           .kept = kept_.get()});
+  if (const std::string& why = loader_->why_not_registered(); !why.empty())
+    reason_ += (reason_.empty() ? "" : "; ") + why;
   kept_->start([this] { loader_->look_again(); });
 }
 

@@ -232,6 +232,7 @@ double read_rate(FileReader& reader, uint64_t file_bytes, uint32_t turn, double 
       (kDirectAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kDirectAlignment);
   std::vector<uint64_t> free_buffers(n_buffers);
   std::iota(free_buffers.begin(), free_buffers.end(), uint64_t{0});
+  const RegisteredMemory registered(reader, {buffers, n_buffers * read_bytes});
   ReadQueue queue(reader);
   uint64_t n_bytes = 0;
   // All over the file, and other places each turn: a drive, or the host of a virtual one, remembers

@@ -38,6 +38,7 @@ RingLoader::RingLoader(
     const Options& options)
     : reader_(reader),
       ring_(ring),
+      registered_ring_(reader, ring),
       slices_(slices),
       schedule_(schedule),
       bytes_per_s_(options.bytes_per_s),

@@ -14,6 +14,7 @@
 #include <exception>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -92,6 +93,8 @@ class RingLoader {
   void look_again();
 
   Stats stats() const;
+  // Why the ring is not registered with the reader, for people; empty: it is.
+  const std::string& why_not_registered() const { return registered_ring_.why_not(); }
 
  private:
   enum class State { absent, reading, filled, leased, released };
@@ -115,6 +118,8 @@ class RingLoader {
 
   FileReader& reader_;
   const std::span<std::byte> ring_;
+  // What is kept is read once: it would gain nothing.
+  const RegisteredMemory registered_ring_;
   const std::vector<WeightSlice>& slices_;
   const StreamSchedule& schedule_;
   const double bytes_per_s_;

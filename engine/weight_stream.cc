@@ -146,6 +146,7 @@ StreamStats CpuWeightStream::stats() const {
   if (loader_ == nullptr) return stats;
   stats.measured_disk_rate = measured_disk_rate_;
   stats.source = reader_->description();
+  stats.source_reason = loader_->why_not_registered();
   return stats;
 }
 

@@ -55,6 +55,25 @@ class DeviceWeightStream : public testing::Test {
   StreamModel model_;
 };
 
+TEST_F(DeviceWeightStream, a_refusal_to_register_the_ring_is_told_beside_the_choice_of_the_tier) {
+  for (const char* source : {"direct", "auto"}) {
+    AsyncDevice device;
+    ReaderScript script;
+    script.memory_refusal = "refused by the test";
+    StreamOptions wanted = options(0, least_host_bytes());
+    wanted.source = source;
+    auto stream = open(device, wanted, script);
+    sweep(device, *stream, 2);
+    EXPECT_EQ(device.mismatches(), 0U);
+    const std::string reason = stream->stats().source_reason;
+    EXPECT_TRUE(reason.ends_with("refused by the test")) << reason;
+    EXPECT_EQ(reason.starts_with("not registered: "), wanted.source == "auto") << reason;
+    *script.has_memory = true;
+    stream.reset();
+    EXPECT_FALSE(*script.has_memory);
+  }
+}
+
 TEST_F(DeviceWeightStream, operators_see_the_bytes_of_the_file_from_every_tier) {
   AsyncDevice measure;
   const uint64_t all = packed_bytes(model_.plan(), measure);

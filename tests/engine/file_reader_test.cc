@@ -103,28 +103,25 @@ exit_as(const std::string& path, const std::string& source, std::string_view nam
   }
 }
 
+constexpr size_t kPiece = 8 * kDirectAlignment;
+
 class FileReaderOfSource : public testing::TestWithParam<const char*> {
  protected:
   TemporaryFolder folder_;
 };
 
-TEST_P(FileReaderOfSource, reads_the_bytes_of_the_file_with_many_in_flight) {
-  const std::string path = folder_.path("file");
-  const std::string content = write_file(path, 300'000, 1);
-  const std::unique_ptr<FileReader> reader = try_open(options_for(path, GetParam()));
-  if (reader == nullptr) GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
-  constexpr size_t kPiece = 8 * kDirectAlignment;
-  const Block into = aligned_block(content.size() + kPiece);
+// The whole file, with many reads in flight; the bytes and the ends of the reads must be right.
+void expect_whole_file(FileReader& reader, const std::string& content, std::byte* into) {
   uint64_t next = 0;
   size_t n_in_flight = 0;
   uint64_t n_read = 0;
   std::vector<FileReadEnd> ended;
   while (next < content.size() || n_in_flight > 0) {
-    for (; next < content.size() && n_in_flight < reader->depth(); ++n_in_flight, next += kPiece) {
-      reader->submit({0, next, kPiece, into.get() + next, next});
+    for (; next < content.size() && n_in_flight < reader.depth(); ++n_in_flight, next += kPiece) {
+      reader.submit({0, next, kPiece, into + next, next});
     }
     ended.clear();
-    reader->wait(ended);
+    reader.wait(ended);
     ASSERT_FALSE(ended.empty());
     n_in_flight -= ended.size();
     for (const FileReadEnd& end : ended) {
@@ -135,7 +132,38 @@ TEST_P(FileReaderOfSource, reads_the_bytes_of_the_file_with_many_in_flight) {
     }
   }
   EXPECT_EQ(n_read, content.size());
-  EXPECT_EQ(std::memcmp(into.get(), content.data(), content.size()), 0);
+  EXPECT_EQ(std::memcmp(into, content.data(), content.size()), 0);
+}
+
+TEST_P(FileReaderOfSource, reads_the_bytes_of_the_file_with_many_in_flight) {
+  const std::string path = folder_.path("file");
+  const std::string content = write_file(path, 300'000, 1);
+  const std::unique_ptr<FileReader> reader = try_open(options_for(path, GetParam()));
+  if (reader == nullptr) GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
+  const Block into = aligned_block(content.size() + kPiece);
+  expect_whole_file(*reader, content, into.get());
+}
+
+// Into memory that is registered whole, in pieces in which reads lie and over whose ends they go,
+// and in part; each time other memory, and the reads end at the end of the file.
+TEST_P(FileReaderOfSource, reads_the_same_bytes_into_registered_memory) {
+  const std::string path = folder_.path("file");
+  const std::string content = write_file(path, 300'000, 1);
+  for (const uint64_t piece_bytes : {uint64_t{1} << 30, 2 * kPiece, kPiece * 3 / 2}) {
+    FileReaderOptions options = options_for(path, GetParam());
+    options.registered_piece_bytes = piece_bytes;
+    const std::unique_ptr<FileReader> reader = try_open(options);
+    if (reader == nullptr) GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
+    const size_t size_bytes = content.size() / kPiece * kPiece + kPiece;
+    for (const size_t registered_bytes : {size_bytes, size_bytes / 2}) {
+      const Block into = aligned_block(size_bytes);
+      const RegisteredMemory registered(*reader, {into.get(), registered_bytes});
+      EXPECT_EQ(registered.why_not(), "");
+      expect_whole_file(*reader, content, into.get());
+    }
+    const Block into = aligned_block(size_bytes);
+    expect_whole_file(*reader, content, into.get());
+  }
 }
 
 TEST_P(FileReaderOfSource, end_of_file_is_a_result_of_zero) {
@@ -191,6 +219,91 @@ TEST_F(FileReaderTest, a_forbidden_io_uring_falls_back_to_threads_and_says_so) {
       },
       testing::ExitedWithCode(static_cast<int>(ErrorKind::device)),
       "source uring: io_uring_setup: Operation not permitted");
+}
+
+// Other pages come to the address, and only a read that looks the memory up finds them.
+TEST_F(FileReaderTest, the_kernel_holds_the_pages_of_registered_memory_until_it_is_forgotten) {
+  const std::string content = write_file(path_, kPiece, 1);
+  const std::unique_ptr<FileReader> reader = try_open(options_for(path_, "uring"));
+  if (reader == nullptr) GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
+  const auto map = [](void* at, int flags) {
+    return static_cast<std::byte*>(
+        ::mmap(at, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0));
+  };
+  std::byte* const memory = map(nullptr, 0);
+  std::vector<FileReadEnd> ended;
+  const auto read = [&] {
+    reader->submit({0, 0, kPiece, memory, 0});
+    reader->wait(ended);
+    return std::memcmp(memory, content.data(), kPiece) == 0;
+  };
+  {
+    const RegisteredMemory registered(*reader, {memory, kPiece});
+    EXPECT_EQ(registered.why_not(), "");
+    map(memory, MAP_FIXED);
+    EXPECT_FALSE(read());
+  }
+  EXPECT_TRUE(read());
+  {
+    const RegisteredMemory registered(*reader, {memory, kPiece});
+    EXPECT_TRUE(read());
+  }
+  for (const FileReadEnd& end : ended)
+    EXPECT_EQ(end.result, static_cast<int64_t>(kPiece));
+  ::munmap(memory, kPiece);
+}
+
+// Child of the test below: reads into memory that the kernel does not register.
+[[noreturn]] void exit_after_refused_registration(
+    const std::string& path,
+    const std::string& content) {
+  forbid(__NR_io_uring_register, ENOMEM, 0);
+  const std::unique_ptr<FileReader> reader = open_file_reader(options_for(path, "uring"));
+  const Block into = aligned_block(content.size() + kPiece);
+  for (int round = 0; round < 2; ++round) {
+    const RegisteredMemory registered(*reader, {into.get(), content.size()});
+    if (registered.why_not().find("Cannot allocate memory") == std::string::npos) ::_exit(1);
+    std::memset(into.get(), 0, content.size());
+    expect_whole_file(*reader, content, into.get());
+  }
+  ::_exit(testing::Test::HasFailure() ? 2 : 0);
+}
+
+TEST_F(FileReaderTest, memory_that_is_not_registered_is_read_into_all_the_same_and_said_so) {
+  const std::string content = write_file(path_, 300'000, 1);
+  if (try_open(options_for(path_, "uring")) == nullptr) {
+    GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
+  }
+  EXPECT_EXIT(
+      exit_after_refused_registration(path_, content), testing::ExitedWithCode(0),
+      "io_uring_register_files: Cannot allocate memory.*\n"
+      ".*io_uring_register_buffers of 293.*: Cannot allocate memory .*ulimit -l is [^\n]*\n$");
+}
+
+// What no kernel pins: pages of a file that would have to be written to.
+TEST_F(FileReaderTest, memory_that_cannot_be_pinned_is_read_into_all_the_same) {
+  const std::string content = write_file(path_, kPiece, 1);
+  const std::unique_ptr<FileReader> reader = try_open(options_for(path_, "uring"));
+  if (reader == nullptr) GTEST_SKIP() << "SKIPPED: no io_uring with O_DIRECT here";
+  const std::string other = folder_.path("other");
+  write_file(other, kPiece, 2);
+  const FileDescriptor fd(::open(other.c_str(), O_RDWR | O_CLOEXEC));
+  auto* const memory = static_cast<std::byte*>(
+      ::mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_SHARED, fd.value(), 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  {
+    const RegisteredMemory registered(*reader, {memory, kPiece});
+    if (registered.why_not().empty()) {
+      ::munmap(memory, kPiece);
+      GTEST_SKIP() << "SKIPPED: this kernel or file system has file pages pinned";
+    }
+    EXPECT_NE(registered.why_not().find("io_uring_register_buffers"), std::string::npos);
+    std::vector<FileReadEnd> ended;
+    reader->submit({0, 0, kPiece, memory, 0});
+    reader->wait(ended);
+    EXPECT_EQ(std::memcmp(memory, content.data(), kPiece), 0);
+  }
+  ::munmap(memory, kPiece);
 }
 
 TEST_F(FileReaderTest, a_file_system_without_o_direct_is_read_buffered_and_said_so) {

@@ -80,6 +80,20 @@ class WeightStreamTest : public testing::Test {
   FakeDevice device_;
 };
 
+TEST_F(WeightStreamTest, a_ring_is_registered_while_it_is_read_into_and_a_refusal_is_told) {
+  const StreamModel model(folder_.path("model"), {});
+  for (const char* refusal : {"", "refused by the test"}) {
+    ReaderScript script;
+    script.memory_refusal = refusal;
+    auto stream = open(model, {.ring_bytes = min_ring_bytes(model.plan())}, script);
+    EXPECT_EQ(*script.has_memory, script.memory_refusal.empty());
+    expect_sweeps(*stream, model, 3);
+    EXPECT_EQ(stream->stats().source_reason, refusal);
+    stream.reset();
+    EXPECT_FALSE(*script.has_memory);
+  }
+}
+
 TEST_F(WeightStreamTest, leases_show_the_file_for_every_budget_ring_source_and_alignment) {
   struct Shape {
     uint32_t n_files;

@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -54,6 +57,9 @@ struct ReaderScript {
   uint64_t failure_offset = 0;
   int64_t failure_result = 0;
   uint32_t n_reads_before_failure = 0;  // so many that touch it succeed first
+  std::string memory_refusal;           // of register_memory(); empty: it takes any
+  // Its memory is now registered.
+  std::shared_ptr<std::atomic<bool>> has_memory = std::make_shared<std::atomic<bool>>(false);
 };
 
 class ScriptedReader final : public FileReader {
@@ -68,6 +74,12 @@ class ScriptedReader final : public FileReader {
         random_(script_.seed) {}
 
   void submit(const FileRead& read) override { in_flight_.push_back(read); }
+
+  std::string register_memory(std::span<std::byte> /*memory*/) override {
+    *script_.has_memory = script_.memory_refusal.empty();
+    return script_.memory_refusal;
+  }
+  void forget_memory() override { *script_.has_memory = false; }
 
   void wait(std::vector<FileReadEnd>& ended) override {
     script_.gate->pass();

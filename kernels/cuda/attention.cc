@@ -43,20 +43,22 @@ void Attention::reserve() {
 
 std::vector<Attention::Chunk> Attention::find_chunks() {
   std::vector<Chunk> chunks;
-  std::vector<uint32_t> tables(step_.page_tables.size());
   page_table_.clear();
-  for (size_t i = 0; i < tables.size(); ++i) {
-    tables[i] = static_cast<uint32_t>(page_table_.size());
-    page_table_.insert(page_table_.end(), step_.page_tables[i].begin(), step_.page_tables[i].end());
-  }
+  uint32_t table = 0;
   for (uint32_t row = 0; row < step_.count();) {
     const uint32_t sequence = step_.sequences[row];
+    // Of a sequence whose rows are here, and once: of a large step this may be one batch of many.
+    if (row == 0 || step_.sequences[row - 1] != sequence) {
+      const std::span<const uint32_t> pages = step_.page_tables[sequence];
+      table = static_cast<uint32_t>(page_table_.size());
+      page_table_.insert(page_table_.end(), pages.begin(), pages.end());
+    }
     uint32_t n = 1;
     while (row + n < step_.count() && step_.sequences[row + n] == sequence &&
            step_.positions[row + n] == step_.positions[row] + n) {
       ++n;
     }
-    chunks.push_back({row, n, step_.positions[row], tables[sequence]});
+    chunks.push_back({row, n, step_.positions[row], table});
     row += n;
   }
   return chunks;

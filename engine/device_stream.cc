@@ -38,7 +38,8 @@ class DeviceStream final : public WeightStream {
         options_(options),
         open_reader_(open_reader),
         resident_(plan, device, options.resident_bytes, options.resident_piece_bytes),
-        schedule_(plan.slices.size()) {
+        schedule_(plan.slices.size()),
+        repacked_(plan.slices.size()) {
     for (uint32_t slice = 0; slice < plan.slices.size(); ++slice) {
       if (resident_.has_home(slice)) schedule_.set(slice, 1, false);
     }
@@ -107,24 +108,36 @@ class DeviceStream final : public WeightStream {
       ring_->release(slice);
       return;
     }
-    std::byte* packed = scratch_->data();
-    repacked_.clear();
+    const uint64_t size_bytes = packed_slice_bytes(plan_.slices[slice], device_);
+    if (scratch_used_ + size_bytes > scratch_->size_bytes()) {
+      fail(
+          ErrorKind::internal,
+          "slice {} of {} bytes beside {} leased ones of {}: the scratch is {}", slice, size_bytes,
+          n_repacked_, scratch_used_, scratch_->size_bytes());
+    }
+    std::byte* packed = scratch_->data() + scratch_used_;
+    scratch_used_ += size_bytes;
+    ++n_repacked_;
     const std::vector<WeightExtent>& extents = plan_.slices[slice].extents;
     for (size_t e = 0; e < extents.size(); ++e) {
       MatrixView view = view_of(extents[e], data[e]);
       device_.repack(view, packed);
       view.layout = WeightLayout::packed;
       view.data = packed;
-      repacked_.push_back(view);
+      repacked_[slice].push_back(view);
       packed += packed_extent_bytes(extents[e], device_);
     }
     ring_->release(slice);
   }
   const std::vector<MatrixView>& matrices(uint32_t slice) const override {
-    return resident_.holds(slice) ? resident_.matrices(slice) : repacked_;
+    return resident_.holds(slice) ? resident_.matrices(slice) : repacked_[slice];
   }
-  // Resident, or in the scratch: the order of the operators keeps it as long as it is read.
-  void release(uint32_t /*slice*/) override {}
+  // The order of the operators keeps what lies in the scratch as long as it is read.
+  void release(uint32_t slice) override {
+    if (repacked_[slice].empty()) return;
+    repacked_[slice].clear();
+    if (--n_repacked_ == 0) scratch_used_ = 0;
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -159,10 +172,9 @@ class DeviceStream final : public WeightStream {
   }
 
   uint64_t scratch_bytes() const {
-    uint64_t largest = 0;
-    for (const WeightSlice& slice : plan_.slices)
-      largest = std::max(largest, packed_slice_bytes(slice, device_));
-    return largest;
+    const uint64_t slice_bytes = largest_slice_bytes(plan_, device_);
+    if (!options_.holds_windows) return slice_bytes;
+    return std::max(slice_bytes, largest_window_bytes(plan_, device_));
   }
 
   void load_resident() {
@@ -265,7 +277,9 @@ class DeviceStream final : public WeightStream {
   const FileReaderFactory open_reader_;
   ResidentSlices resident_;
   StreamSchedule schedule_;
-  std::vector<MatrixView> repacked_;  // the last one acquired that does not stay
+  std::vector<std::vector<MatrixView>> repacked_;  // by slice: in the scratch, as long as leased
+  uint32_t n_repacked_ = 0;
+  uint64_t scratch_used_ = 0;  // bytes
   double measured_link_rate_ = 0;
   uint64_t loaded_bytes_ = 0;  // before the first sweep, where everything is resident
 

@@ -7,9 +7,10 @@
 //
 // What streams crosses the link as it is in the file. An operator that repacks it is queued when a
 // slice is acquired; then its ring bytes are free. A slice that is to be resident comes like the
-// others in the first sweep and is repacked to where it stays; any other into a scratch of one
-// slice, written and read by operators alone, in their order; so one lease at a time shows streamed
-// weights. Where everything is resident nothing needs a ring: it is read and packed at once.
+// others in the first sweep and is repacked to where it stays; any other into a scratch, written
+// and read by operators alone, in their order. The scratch holds one slice, or all of a window:
+// leases that overlap lie there one behind the other, and once all have ended it begins anew. Where
+// everything is resident nothing needs a ring: it is read and packed at once.
 //
 // Memory of the device that others want is given back: when less of it is free than half of what
 // was left at the start (of 384 MiB where that was more), pieces of the resident part stream from

@@ -230,6 +230,7 @@ class BatchingEngine final : public Engine {
         .host_bytes = ram_for_streams(plan_, ram_bytes_, embedding_bytes),
         .disk_rate = options.disk_rate,
         .link_rate = options.link_rate,
+        .holds_windows = plan_.limits.has_batches(),
         .source = options.source};
     stream_ = WeightStream::open(*gguf_, weights, *device_, stream);
   }

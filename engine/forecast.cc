@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/free_rows.h"
 #include "engine/slice_views.h"
 
 namespace nightsweep {
@@ -118,7 +119,16 @@ double Forecast::starts_s() const {
                                         static_cast<double>(slices_.plan.slices.size()));
 }
 
+// All rows at once, or batch by batch.
 double Forecast::linear_s(const Weights& weights, uint32_t rows) const {
+  const uint32_t rows_at_once = plan_.limits.rows_at_once();
+  const uint32_t rest = rows % rows_at_once;
+  const uint32_t n_whole = rows / rows_at_once;
+  return (n_whole > 0 ? n_whole * batch_s(weights, rows_at_once) : 0) +
+         (rest > 0 ? batch_s(weights, rest) : 0);
+}
+
+double Forecast::batch_s(const Weights& weights, uint32_t rows) const {
   const bool is_in_file_layout = weights.is_streamed && device_->shares_host_memory();
   const auto n_weights = static_cast<double>(weights.n_weights);
   for (const auto* curves : {&rates_.linear_streamed, &rates_.linear}) {
@@ -137,6 +147,8 @@ SweepCost Forecast::sweep(const SweepLoad& load) const {
   cost.disk_s = over(static_cast<double>(placement_.disk_bytes), rates_.disk_rate);
   const uint32_t rows = load.decode_rows + load.prefill_rows;
   const bool is_host = device_->shares_host_memory();
+  const uint32_t n_batches =
+      std::max(1U, (rows + plan_.limits.rows_at_once() - 1) / plan_.limits.rows_at_once());
   const double repack_rate = rates_.repack_rate > 0 ? rates_.repack_rate : rates_.memory_rate / 2;
   for (const Weights& weights : weights_) {
     const uint32_t n = weights.is_head ? load.logit_rows : rows;
@@ -147,7 +159,8 @@ SweepCost Forecast::sweep(const SweepLoad& load) const {
     }
     if (n == 0) continue;
     cost.compute_s += linear_s(weights, n);
-    cost.vram_s += over(static_cast<double>(weights.packed_bytes), rates_.memory_rate);
+    const uint32_t n_times = weights.is_head ? 1 : n_batches;
+    cost.vram_s += over(n_times * static_cast<double>(weights.packed_bytes), rates_.memory_rate);
     cost.flops_s += over(2.0 * static_cast<double>(weights.n_weights) * n, rates_.flops);
   }
   const auto kv_bytes = static_cast<double>(kv_bytes_per_token());
@@ -164,7 +177,7 @@ SweepCost Forecast::sweep(const SweepLoad& load) const {
   cost.compute_s += over(activation_bytes, rates_.memory_rate);
   cost.compute_s += over(decode_kv_bytes, attention_rate);
   cost.compute_s += over(prefill_attention_flops, attention_flops);
-  cost.compute_s += starts_s();
+  cost.compute_s += n_batches * starts_s();
   cost.compute_s = std::max({cost.compute_s, cost.flops_s, cost.vram_s});
   return cost;
 }
@@ -179,6 +192,24 @@ SweepCost Forecast::prefill(uint32_t prompt_tokens) const {
       {.prefill_rows = rows,
        .prefill_context = prompt_tokens / 2.0,
        .logit_rows = std::max(1U, rows / std::max(1U, prompt_tokens))});
+}
+
+uint32_t Forecast::free_prompt_rows(const SweepLoad& load) const {
+  uint32_t most = plan_.limits.max_rows - std::min(plan_.limits.max_rows, load.decode_rows);
+  const SweepCost cost = sweep(load);
+  const double traffic_s = std::max(cost.link_s, cost.disk_s);
+  if (device_->shares_host_memory() || traffic_s <= 0) return most;
+  uint32_t least = std::min(most, FreeRows::kLeast);
+  while (least < most) {
+    SweepLoad more = load;
+    more.prefill_rows = least + (most - least + 1) / 2;
+    if (sweep(more).compute_s <= traffic_s) {
+      least = more.prefill_rows;
+    } else {
+      most = more.prefill_rows - 1;
+    }
+  }
+  return least;
 }
 
 std::unique_ptr<Forecast> choose_forecast(

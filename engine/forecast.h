@@ -100,6 +100,10 @@ class Forecast {
   // Most rows of prompts that fit a step, of prompts so long.
   SweepCost prefill(uint32_t prompt_tokens) const;
   NightCost night(const NightLoad& load) const;
+  // Rows of prompts that ride along beside these at no cost, since link or disk take as long; as
+  // the engine limits them beside answers (engine/free_rows.h). All there is room for where nothing
+  // streams.
+  uint32_t free_prompt_rows(const SweepLoad& load) const;
   // MachineRates::link_rate and disk_rate that a sweep needs and nobody has told.
   bool lacks_link_rate() const { return placement_.link_bytes > 0 && rates_.link_rate <= 0; }
   bool lacks_disk_rate() const { return placement_.disk_bytes > 0 && rates_.disk_rate <= 0; }
@@ -115,7 +119,8 @@ class Forecast {
   };
   void count_weights();
   double linear_s(const Weights& weights, uint32_t rows) const;
-  // What operators of a sweep cost however little they have to do, where no other rate contains it.
+  double batch_s(const Weights& weights, uint32_t rows) const;
+  // What operators of a batch cost however little they have to do, where no other rate contains it.
   double starts_s() const;
 
   ModelConfig config_;

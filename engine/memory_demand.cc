@@ -1,5 +1,7 @@
 #include "engine/memory_demand.h"
 
+#include "engine/slice_views.h"
+
 namespace nightsweep {
 
 MemoryDemand memory_demand(
@@ -27,7 +29,10 @@ MemoryDemand memory_demand(
   demand.kv_page_bytes = KvCache::page_bytes_all_layers(device, kv, config.n_layers);
   if (!device.shares_host_memory()) {
     demand.reserve_bytes = [&device, &config](const StepLimits& limits) {
-      return device.reserve_bytes(limits.max_rows, Model::widest_input(config));
+      return device.reserve_bytes(limits.rows_at_once(), Model::widest_input(config));
+    };
+    demand.window_bytes = [&gguf, &device, &config](uint64_t max_slice_bytes) {
+      return largest_window_bytes(Model::cut(gguf, config, max_slice_bytes).plan, device);
     };
   }
   return demand;

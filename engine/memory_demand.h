@@ -9,9 +9,9 @@
 namespace nightsweep {
 
 // Weights, embedding, norms and KV pages; the caller adds budgets and limits. On a device with
-// memory of its own `reserve_bytes` is set too, and refers to `config` and `device`, which must
-// outlive it. Norms and biases stay; the embedding is read by rows and, where it is tied, its
-// matrix streams as the head too.
+// memory of its own `reserve_bytes` and `window_bytes` are set too, and refer to `gguf`, `config`
+// and `device`, which must outlive it. Norms and biases stay; the embedding is read by rows and,
+// where it is tied, its matrix streams as the head too.
 MemoryDemand memory_demand(
     const GgufModel& gguf,
     const ModelConfig& config,

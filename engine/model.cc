@@ -56,10 +56,11 @@ uint64_t Model::scratch_bytes(const ModelConfig& config, const StepLimits& limit
   uint64_t q_dim = static_cast<uint64_t>(config.n_heads) * config.head_dim;
   uint64_t kv_dim = static_cast<uint64_t>(config.n_kv_heads) * config.head_dim;
   // Queries and what attention makes of them lie where gate and up go later.
-  uint64_t row_floats =
-      2ULL * config.dim + 2 * kv_dim + 2 * std::max<uint64_t>(q_dim, config.ff_dim);
+  uint64_t row_floats = config.dim + 2 * kv_dim + 2 * std::max<uint64_t>(q_dim, config.ff_dim);
   uint64_t logit_floats = static_cast<uint64_t>(config.n_vocab) + config.dim;
-  return (limits.max_rows * row_floats + limits.max_logit_rows * logit_floats) * sizeof(float);
+  uint64_t floats = uint64_t{limits.max_rows} * config.dim + limits.rows_at_once() * row_floats +
+                    limits.max_logit_rows * logit_floats;
+  return floats * sizeof(float);
 }
 
 EmbeddingTable::EmbeddingTable(
@@ -70,13 +71,13 @@ EmbeddingTable::EmbeddingTable(
     : tensor_(tensor),
       device_(device),
       reader_(reader),
+      rows_at_once_(options.limits.rows_at_once()),
       resident_(options.embedding_resident),
       reads_file_(!resident_) {
-  const uint32_t max_rows = options.limits.max_rows;
   view_ = {
       .type = static_cast<QuantType>(tensor.ggml_type),
       .layout = WeightLayout::file,
-      .n_rows = resident_ ? n_rows_of(tensor) : max_rows,
+      .n_rows = resident_ ? n_rows_of(tensor) : rows_at_once_,
       .n_cols = static_cast<uint32_t>(tensor.dims[0]),
       .data = nullptr};
   memory_ = device.allocate(quant_bytes(view_.type, view_.n_cols) * view_.n_rows);
@@ -92,7 +93,7 @@ EmbeddingTable::EmbeddingTable(
       if (options.embedding_in_host) reader_.read(tensor, 0, tensor.size_bytes, seen_rows_.get());
       reads_file_ = !options.embedding_in_host;
     }
-    staging_ids_.resize(max_rows);
+    staging_ids_.resize(rows_at_once_);
     std::iota(staging_ids_.begin(), staging_ids_.end(), 0U);
   }
 }
@@ -102,6 +103,15 @@ void EmbeddingTable::lookup(std::span<const uint32_t> ids, float* out) {
     device_.embed(view_, ids, out);
     return;
   }
+  while (!ids.empty()) {
+    const size_t n = std::min<size_t>(ids.size(), rows_at_once_);
+    look_up_at_once(ids.first(n), out);
+    ids = ids.subspan(n);
+    out += n * view_.n_cols;
+  }
+}
+
+void EmbeddingTable::look_up_at_once(std::span<const uint32_t> ids, float* out) {
   if (staging_ == nullptr) {
     reader_.read_rows(tensor_, ids, memory_->data());
   } else {

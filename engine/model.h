@@ -24,6 +24,12 @@ namespace nightsweep {
 struct StepLimits {
   uint32_t max_rows = 0;
   uint32_t max_logit_rows = 0;
+  // Rows that operators work on at once; 0: all. A step of more rows runs the operators of a window
+  // of weights for one batch of rows after the other, and holds the window's weights meanwhile:
+  // they pass once, and only the residual stream is held for all rows. At least max_logit_rows.
+  uint32_t batch_rows = 0;
+  bool has_batches() const { return batch_rows > 0 && batch_rows < max_rows; }
+  uint32_t rows_at_once() const { return has_batches() ? batch_rows : max_rows; }
 };
 
 struct ModelOptions {
@@ -71,7 +77,8 @@ class Model {
   static uint64_t scratch_bytes(const ModelConfig& config, const StepLimits& limits);
 
   virtual const WeightPlan& weight_plan() const = 0;
-  // Runs one sweep; every slice of the plan is acquired once, in order. Keys and values of the
+  // Runs one sweep; every slice of the plan is acquired once, in order, and those of a window are
+  // leased together where the step has more rows than are worked on at once. Keys and values of the
   // rows are stored in their pages, which must be there. Returns the logits of step.logit_rows,
   // (logit_rows.size(), n_vocab), in memory of the device, queued behind all else; the caller's
   // until the next call.
@@ -103,7 +110,8 @@ class EmbeddingTable {
   Device& device_;
   TensorReader& reader_;
   MatrixView view_;
-  std::unique_ptr<DeviceMemory> memory_;   // the whole table, or max_rows staging rows
+  const uint32_t rows_at_once_;
+  std::unique_ptr<DeviceMemory> memory_;   // the whole table, or rows_at_once_ staging rows
   std::unique_ptr<DeviceMemory> staging_;  // the same in the host's memory, where that is another
   std::vector<uint32_t> staging_ids_;
   std::unique_ptr<std::byte[]> seen_rows_;  // by id; only what is_seen_ says has been touched
@@ -111,6 +119,7 @@ class EmbeddingTable {
   bool resident_;
   bool reads_file_;
 
+  void look_up_at_once(std::span<const uint32_t> ids, float* out);
   void gather_seen(std::span<const uint32_t> ids);
 };
 

@@ -1,5 +1,6 @@
 // A night of equal jobs, sweep by sweep, as the scheduler makes them: decode rows first, then
-// chunks of prompts, oldest first, as many sequences as run at once.
+// chunks of prompts, beside answers no more than cost nothing, oldest first, as many sequences as
+// run at once.
 #include <algorithm>
 #include <deque>
 
@@ -57,7 +58,12 @@ class Night {
   // Prompts that are complete behind this sweep.
   uint32_t take_prompts(SweepLoad& rows) {
     uint32_t n_ready = 0;
-    while (rows.decode_rows + rows.prefill_rows < max_rows_) {
+    rows.prefill_context = load_.prompt_tokens / 2.0;
+    const bool has_prompts = n_prefilling_ > 0 || waiting_ > 0;
+    const uint32_t most_rows = rows.decode_rows > 0 && has_prompts
+                                   ? rows.decode_rows + forecast_.free_prompt_rows(rows)
+                                   : max_rows_;
+    while (rows.decode_rows + rows.prefill_rows < most_rows) {
       if (n_prefilling_ == 0) {
         if (waiting_ == 0 || n_decoding_ + n_ready >= forecast_.n_sequences()) break;
         --waiting_;
@@ -65,14 +71,13 @@ class Night {
         n_prefilled_ = 0;
       }
       const uint32_t left = load_.prompt_tokens - n_prefilled_;
-      const uint32_t taken = std::min(left, max_rows_ - rows.decode_rows - rows.prefill_rows);
+      const uint32_t taken = std::min(left, most_rows - rows.decode_rows - rows.prefill_rows);
       rows.prefill_rows += taken;
       n_prefilled_ += taken;
       if (n_prefilled_ < load_.prompt_tokens) break;
       n_prefilling_ = 0;
       ++n_ready;
     }
-    rows.prefill_context = load_.prompt_tokens / 2.0;
     rows.logit_rows += n_ready;
     return n_ready;
   }

@@ -17,11 +17,13 @@ constexpr uint32_t kRowsByDefault = 256;
 // A GPU goes on gaining: it is bound by memory traffic up to a few hundred rows.
 constexpr uint32_t kMostSequencesOnADevice = 256;
 constexpr uint32_t kRowsOnADevice = 512;
-// A sweep that waits for its link computes more rows in the same time: about a thousand on a GPU of
-// a home, half as many again on the largest. Their activations cost memory that weights could have;
-// so many are taken as cost no more than this part of the budget.
-constexpr uint32_t kMostRowsOfASweep = 2048;
+// A sweep that waits for its link computes more rows in the same time: about a thousand behind a
+// fast link, and ten times as many behind a slow one or a disk. They cost memory that weights could
+// have; so many are taken as cost no more than this part of the budget.
+constexpr uint32_t kMostRowsOfASweep = 8192;
 constexpr uint64_t kPartForRows = 32;
+// Rows of a batch, where a step works its rows in batches: with fewer the operators lose speed.
+constexpr uint32_t kBatchRows = 512;
 // A group of most models is one slice: kernels are short, so more slices are more gaps.
 constexpr uint64_t kDeviceSliceBytes = 256 * kMiB;
 // Streamed ones are smaller, so that the ring holds several: matrices of some thousand rows.
@@ -167,15 +169,26 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
   const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
   const uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
-  // A slice is repacked into a scratch of its own; rows of the embedding come from the file.
+  // A slice, or a window of them, is repacked into a scratch of its own; rows of the embedding come
+  // from the file.
+  const uint64_t window_bytes = demand.window_bytes(kStreamedSliceBytes);
   const auto scratch_bytes = [&](const StepLimits& limits) {
+    const uint64_t slice_bytes = kStreamedSliceBytes * 17 / 16;
     return Model::scratch_bytes(config, limits) + demand.reserve_bytes(limits) +
-           kStreamedSliceBytes * 17 / 16 + limits.max_rows * demand.embedding_row_bytes;
+           (limits.has_batches() ? std::max(slice_bytes, window_bytes) : slice_bytes) +
+           limits.rows_at_once() * demand.embedding_row_bytes;
+  };
+  // All rows at once, or in batches where that takes less.
+  const auto limits_of = [&](uint32_t max_sequences, uint32_t n_rows) {
+    const StepLimits at_once = limits_for(demand, max_sequences, n_rows);
+    StepLimits in_batches = at_once;
+    in_batches.batch_rows = std::max(kBatchRows, max_sequences);
+    return scratch_bytes(in_batches) < scratch_bytes(at_once) ? in_batches : at_once;
   };
   plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
   uint32_t rows = kRowsOnADevice;
   for (;;) {
-    plan.limits = limits_for(demand, plan.max_sequences, rows);
+    plan.limits = limits_of(plan.max_sequences, rows);
     plan.scratch_bytes = scratch_bytes(plan.limits);
     const uint64_t fixed = plan.scratch_bytes + demand.small_tensor_bytes + plan.ring_bytes;
     const uint64_t wanted = fixed + plan.max_sequences * typical * demand.kv_page_bytes;
@@ -198,17 +211,20 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
           std::min(demand.context_tokens, kLeastTokens));
     }
   }
-  // More rows where they are cheap; never at the price of a sequence.
+  // More rows where they are cheap; at the price of a sequence only where not all have room anyhow.
+  const uint64_t others_bytes = demand.small_tensor_bytes + plan.ring_bytes;
+  uint64_t kv_bytes = plan.max_sequences * typical * demand.kv_page_bytes;
+  if (plan.scratch_bytes + others_bytes + kv_bytes > demand.budget_bytes) {
+    kv_bytes = least * demand.kv_page_bytes;
+  }
   for (rows = kMostRowsOfASweep; demand.max_rows == 0 && rows > plan.limits.max_rows; rows /= 2) {
     // Beside those that decode, so that prompts which fill the rows leave no small rest.
-    const StepLimits wide = limits_for(demand, plan.max_sequences, rows + plan.max_sequences);
-    const uint64_t price_bytes = scratch_bytes(wide) - plan.scratch_bytes;
-    const uint64_t others_bytes = demand.small_tensor_bytes + plan.ring_bytes +
-                                  plan.max_sequences * typical * demand.kv_page_bytes;
-    if (price_bytes > demand.budget_bytes / kPartForRows) continue;
-    if (scratch_bytes(wide) + others_bytes > demand.budget_bytes) continue;
+    const StepLimits wide = limits_of(plan.max_sequences, rows + plan.max_sequences);
+    const uint64_t wide_bytes = scratch_bytes(wide);
+    if (wide_bytes - plan.scratch_bytes > demand.budget_bytes / kPartForRows) continue;
+    if (wide_bytes + others_bytes + kv_bytes > demand.budget_bytes) continue;
     plan.limits = wide;
-    plan.scratch_bytes = scratch_bytes(wide);
+    plan.scratch_bytes = wide_bytes;
     break;
   }
   uint64_t left =

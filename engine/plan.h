@@ -23,6 +23,8 @@ struct MemoryDemand {
   uint32_t max_rows = 0;                      // asked for; 0: choose
   // What the device reserves for steps of these limits, where it has memory of its own.
   std::function<uint64_t(const StepLimits&)> reserve_bytes;
+  // There too: what the largest window of weights takes packed, cut into slices of so many bytes.
+  std::function<uint64_t(uint64_t max_slice_bytes)> window_bytes;
 };
 
 struct MemoryPlan {
@@ -43,7 +45,8 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config);
 
 // The same for a device with memory of its own. What fits with room for a fair number of sequences
 // is resident, with the embedding, and slices are whole groups; else slices are smaller and those
-// for which no room is left stream. Steps are wide. Throws Error(device) that says what is needed.
+// for which no room is left stream. Steps are wide: as many rows as cost little, at once or in
+// batches, whichever takes less memory. Throws Error(device) that says what is needed.
 MemoryPlan plan_device_memory(const MemoryDemand& demand, const ModelConfig& config);
 
 // Free memory of the device less a margin for the driver and everybody else.

@@ -1,5 +1,7 @@
 #include "engine/slice_views.h"
 
+#include <algorithm>
+
 #include "engine/file_reader.h"
 
 namespace nightsweep {
@@ -27,6 +29,24 @@ uint64_t packed_slice_bytes(const WeightSlice& slice, const DeviceSizes& device)
   for (const WeightExtent& extent : slice.extents)
     total += packed_extent_bytes(extent, device);
   return total;
+}
+
+uint64_t largest_slice_bytes(const WeightPlan& plan, const DeviceSizes& device) {
+  uint64_t largest = 0;
+  for (const WeightSlice& slice : plan.slices)
+    largest = std::max(largest, packed_slice_bytes(slice, device));
+  return largest;
+}
+
+uint64_t largest_window_bytes(const WeightPlan& plan, const DeviceSizes& device) {
+  uint64_t largest = 0;
+  for (const WeightWindow& window : plan.windows) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < window.n_slices; ++i)
+      total += packed_slice_bytes(plan.slices[window.first_slice + i], device);
+    largest = std::max(largest, total);
+  }
+  return largest;
 }
 
 }  // namespace nightsweep

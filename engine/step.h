@@ -17,8 +17,12 @@ struct Step {
   std::vector<uint32_t> logit_rows;                    // rows whose logits are wanted, rising
 
   uint32_t n_rows() const { return static_cast<uint32_t>(tokens.size()); }
-  StepRows rows() const {
-    return {.positions = positions, .sequences = sequences, .page_tables = page_tables};
+  // Rows [first, first + n).
+  StepRows rows(uint32_t first, uint32_t n) const {
+    return {
+        .positions = std::span(positions).subspan(first, n),
+        .sequences = std::span(sequences).subspan(first, n),
+        .page_tables = page_tables};
   }
   void clear() {
     tokens.clear();

@@ -33,6 +33,9 @@ struct StreamOptions {
   uint64_t host_bytes = 0;
   double disk_rate = 0;  // throttle in bytes a second; 0: none
   double link_rate = 0;  // the same of the way into the device's memory
+  // Leases of all slices of a window at once: what streams is repacked into a scratch that holds
+  // the largest window, in place of the largest slice.
+  bool holds_windows = false;
   // Where slices that stream come from; a forced one that does not work is Error(device).
   //   auto         the best that works: registered, pinned, direct; says aloud when it falls back
   //   pinned       a page-locked copy in host_bytes          only where the device's memory is not
@@ -108,6 +111,8 @@ class WeightStream {
       const FileReaderFactory& open_reader = open_file_reader);
   virtual ~WeightStream() = default;
 
+  // Leases may overlap as far as the ring holds them; on a device with memory of its own only with
+  // holds_windows, and those of a window end before one of the next is acquired.
   // REQUIRES: slices are acquired in the order 0, 1, ..., n-1, 0, 1, ...
   Lease acquire(uint32_t slice);
   // Called by the thread that acquires.

@@ -134,6 +134,14 @@ WeightGroup add_group(
   return group;
 }
 
+WeightWindow add_window(WeightPlan& plan, const std::vector<const WeightGroup*>& groups) {
+  WeightWindow window{.first_slice = groups.front()->first_slice};
+  for (const WeightGroup* group : groups)
+    window.n_slices += group->n_slices;
+  plan.windows.push_back(window);
+  return window;
+}
+
 std::vector<bool> spread_resident(const std::vector<uint64_t>& sizes_bytes, uint64_t budget_bytes) {
   const uint64_t total_bytes = std::accumulate(sizes_bytes.begin(), sizes_bytes.end(), uint64_t{0});
   std::vector<bool> is_resident(sizes_bytes.size(), false);

@@ -37,10 +37,18 @@ struct WeightGroup {
   uint32_t n_slices = 0;
 };
 
+// Slices [first_slice, first_slice + n_slices) that a step needs at once when it works its rows in
+// batches: each batch runs all of their operators before the next one begins.
+struct WeightWindow {
+  uint32_t first_slice = 0;
+  uint32_t n_slices = 0;
+};
+
 // Slices in the order of a sweep.
 struct WeightPlan {
   std::vector<WeightSlice> slices;
-  uint64_t streamable_bytes = 0;  // sum over slices, in file layout
+  std::vector<WeightWindow> windows;  // of the groups that see all rows of a step; in order
+  uint64_t streamable_bytes = 0;      // sum over slices, in file layout
 };
 
 // Appends a group to the plan: every row of every tensor exactly once, in as few slices of about
@@ -52,6 +60,9 @@ WeightGroup add_group(
     WeightPlan& plan,
     const std::vector<const GgufTensor*>& tensors,
     uint64_t max_slice_bytes);
+
+// One window of these groups, which follow each other. REQUIRES: at least one.
+WeightWindow add_window(WeightPlan& plan, const std::vector<const WeightGroup*>& groups);
 
 // Which of n pieces of these sizes are resident under a budget: spread evenly over their order, so
 // that what is not resident comes at an even pace, then filled up to the last piece that fits.

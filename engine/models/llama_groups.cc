@@ -40,8 +40,10 @@ LlamaGroups cut_llama(LlamaTensors& tensors, const ModelConfig& config, uint64_t
     LlamaLayerGroups cut;
     cut.qkv = add_group(plan, {layer.attn_q, layer.attn_k, layer.attn_v}, max_slice_bytes);
     cut.attention_out = add_group(plan, {layer.attn_output}, max_slice_bytes);
+    cut.attention = add_window(plan, {&cut.qkv, &cut.attention_out});
     cut.gate_up = add_group(plan, {layer.ffn_gate, layer.ffn_up}, max_slice_bytes);
     cut.down = add_group(plan, {layer.ffn_down}, max_slice_bytes);
+    cut.feed_forward = add_window(plan, {&cut.gate_up, &cut.down});
     groups.layers.push_back(std::move(cut));
   }
   groups.head = add_group(plan, {tensors.output}, max_slice_bytes);

@@ -15,6 +15,8 @@ struct LlamaLayerGroups {
   WeightGroup attention_out;
   WeightGroup gate_up;
   WeightGroup down;
+  WeightWindow attention;     // qkv and attention_out
+  WeightWindow feed_forward;  // gate_up and down
 };
 
 struct LlamaGroups {

@@ -51,6 +51,33 @@ class DeviceWeightStream : public testing::Test {
     device.synchronize();
   }
 
+  // As a step that works its rows in batches does: every window is held whole, and its operators
+  // come twice.
+  void sweep_windows(AsyncDevice& device, WeightStream& stream, int n_sweeps) {
+    for (int i = 0; i < n_sweeps; ++i) {
+      uint32_t next = 0;
+      for (const WeightWindow& window : model_.plan().windows) {
+        std::vector<WeightStream::Lease> held;
+        for (uint32_t n = 0; n < window.n_slices; ++n)
+          held.push_back(stream.acquire(window.first_slice + n));
+        for (int batch = 0; batch < 2; ++batch) {
+          for (uint32_t n = 0; n < window.n_slices; ++n)
+            check(device, window.first_slice + n, held[n]);
+        }
+        next = window.first_slice + window.n_slices;
+      }
+      for (; next < model_.plan().slices.size(); ++next)
+        check(device, next, stream.acquire(next));
+    }
+    device.synchronize();
+  }
+  void check(AsyncDevice& device, uint32_t slice, const WeightStream::Lease& lease) {
+    const std::vector<WeightExtent>& extents = model_.plan().slices[slice].extents;
+    ASSERT_EQ(lease.matrices().size(), extents.size());
+    for (size_t e = 0; e < extents.size(); ++e)
+      device.check(lease.matrices()[e], model_.data(extents[e]));
+  }
+
   TemporaryFolder folder_;
   StreamModel model_;
 };
@@ -72,6 +99,49 @@ TEST_F(DeviceWeightStream, a_refusal_to_register_the_ring_is_told_beside_the_cho
     stream.reset();
     EXPECT_FALSE(*script.has_memory);
   }
+}
+
+TEST_F(DeviceWeightStream, a_window_that_is_held_whole_shows_the_bytes_of_the_file) {
+  AsyncDevice measure;
+  const uint64_t all = packed_bytes(model_.plan(), measure);
+  for (const uint64_t resident : {uint64_t{0}, all / 3, all}) {
+    for (const uint64_t host : {least_host_bytes(), 4 * all}) {
+      AsyncDevice device;
+      StreamOptions windows = options(resident, host);
+      windows.holds_windows = true;
+      const auto stream = open(device, windows);
+      sweep_windows(device, *stream, 3);
+      sweep(device, *stream, 1);  // a step of few rows between them
+      sweep_windows(device, *stream, 1);
+      EXPECT_EQ(device.mismatches(), 0U) << resident << " resident, " << host << " in the host";
+      EXPECT_EQ(stream->stats().sweeps, 5U);
+    }
+  }
+}
+
+TEST_F(DeviceWeightStream, leases_that_overlap_without_room_for_them_are_refused) {
+  AsyncDevice device;
+  const auto stream = open(device, options(0, least_host_bytes()));
+  EXPECT_ERROR(ErrorKind::internal, sweep_windows(device, *stream, 1), "scratch");
+}
+
+TEST_F(DeviceWeightStream, windows_are_held_while_others_take_memory_and_give_it_back) {
+  AsyncDevice device;
+  device.set_free_bytes(uint64_t{1} << 30);
+  const uint64_t all = packed_bytes(model_.plan(), device);
+  StreamOptions windows = options(all * 3 / 4, 64 << 20);
+  windows.holds_windows = true;
+  windows.resident_piece_bytes = all / 8;
+  windows.look_at_memory_every = std::chrono::milliseconds(0);
+  const auto stream = open(device, windows);
+  sweep_windows(device, *stream, 2);
+  device.set_free_bytes(0);
+  sweep_windows(device, *stream, 2);
+  EXPECT_EQ(stream->stats().resident_bytes, 0U);
+  device.set_free_bytes(uint64_t{1} << 30);
+  sweep_windows(device, *stream, 10);
+  EXPECT_GT(stream->stats().resident_bytes, 0U);
+  EXPECT_EQ(device.mismatches(), 0U);
 }
 
 TEST_F(DeviceWeightStream, operators_see_the_bytes_of_the_file_from_every_tier) {

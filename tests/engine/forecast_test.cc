@@ -100,8 +100,9 @@ TEST(Forecast, a_70b_model_in_24_gib_leaves_to_the_weights_what_nothing_else_nee
     EXPECT_EQ(forecast.n_sequences(), n);
     const uint64_t kv_bytes = 192 * n * forecast.kv_bytes_per_token();
     EXPECT_LT(plan.scratch_bytes + plan.ring_bytes, 24 * kGiB / 16);
-    // Prompts fill 2,048 rows beside those that decode.
-    EXPECT_EQ(plan.limits.max_rows, 2048 + n);
+    // Prompts fill 8,192 rows beside those that decode, in batches.
+    EXPECT_EQ(plan.limits.max_rows, 8192 + n);
+    EXPECT_EQ(plan.limits.rows_at_once(), 512U);
     // The limits are 83, 167 and 333 tokens/s; the last is more than keys and values in f16
     // leave room for, with nothing else in the memory but they and weights.
     const double least_s =
@@ -215,6 +216,50 @@ TEST(Forecast, the_largest_term_binds_and_rows_cost_operations) {
   EXPECT_EQ(no_traffic.prefill(256).bound(), Bound::flops);
   EXPECT_GT(no_traffic.decode(64, 256).sweep_s(), no_traffic.decode(1, 256).sweep_s());
   EXPECT_GT(no_traffic.decode(64, 8192).vram_s, no_traffic.decode(64, 256).vram_s);
+}
+
+// A sweep of 4 s on PCIe 3.0 x8 computes thousands of rows, one of 0.4 s on a fast link about
+// 1,250.
+TEST(Forecast, prompts_beside_answers_are_what_a_sweep_computes_while_it_waits) {
+  const ForecastBudget budget{
+      .vram_bytes = 24 * kGiB, .ram_bytes = 60 * kGiB, .max_sequences = 64, .context_tokens = 1200};
+  const SweepLoad answers{.decode_rows = 64, .decode_context = 1000, .logit_rows = 64};
+  const auto with = [](const SweepLoad& load, uint32_t prompt_rows) {
+    SweepLoad more = load;
+    more.prefill_rows = prompt_rows;
+    return more;
+  };
+  const Forecast fast(llama_70b().on_gpu(), budget, h200());
+  const uint32_t n = fast.free_prompt_rows(answers);
+  EXPECT_GT(n, 800U);
+  EXPECT_LT(n, 2000U);
+  EXPECT_EQ(fast.sweep(with(answers, n)).sweep_s(), fast.sweep(answers).sweep_s());
+  EXPECT_GT(fast.sweep(with(answers, n + 100)).sweep_s(), fast.sweep(answers).sweep_s());
+
+  MachineRates slow = h200();
+  slow.link_rate = 6.5e9;
+  const Forecast waiting(llama_70b().on_gpu(), budget, slow);
+  EXPECT_EQ(waiting.free_prompt_rows(answers), waiting.plan().limits.max_rows - 64);
+  // Prompts of 64 x 1,024 tokens take an eighth of the sweeps that 2,048 rows each would take.
+  const NightCost night =
+      waiting.night({.n_jobs = 64, .prompt_tokens = 1024, .answer_tokens = 100});
+  EXPECT_LE(night.n_sweeps, 99U + 9);
+  // What stays needs no link: then all rows are as good as any.
+  const Forecast resident(
+      llama_8b().on_gpu(), {.vram_bytes = 80 * kGiB, .ram_bytes = kGiB, .context_tokens = 512},
+      h200());
+  EXPECT_EQ(resident.free_prompt_rows({.decode_rows = 8}), resident.plan().limits.max_rows - 8);
+}
+
+TEST(Forecast, a_batch_of_rows_reads_the_weights_again) {
+  const ForecastBudget budget{
+      .vram_bytes = 24 * kGiB, .ram_bytes = 60 * kGiB, .max_sequences = 64, .context_tokens = 512};
+  const Forecast forecast(llama_70b().on_gpu(), budget, h200());
+  const SweepCost one = forecast.sweep({.prefill_rows = 512});
+  const SweepCost two = forecast.sweep({.prefill_rows = 1024});
+  const double packed_bytes = static_cast<double>(forecast.demand().weight_bytes);
+  EXPECT_GT(two.vram_s - one.vram_s, packed_bytes / h200().memory_rate);
+  EXPECT_EQ(two.link_s, one.link_s);
 }
 
 TEST(Forecast, measured_operators_count_for_more_than_the_two_rates) {

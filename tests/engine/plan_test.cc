@@ -43,7 +43,10 @@ uint64_t total(const MemoryPlan& plan, const MemoryDemand& demand) {
 
 MemoryDemand device_demand_of(uint64_t budget_bytes) {
   MemoryDemand demand = demand_of(budget_bytes);
-  demand.reserve_bytes = [](const StepLimits& limits) { return limits.max_rows * 64 * 1024ULL; };
+  demand.reserve_bytes = [](const StepLimits& limits) {
+    return limits.rows_at_once() * 64 * 1024ULL;
+  };
+  demand.window_bytes = [](uint64_t /*max_slice_bytes*/) { return 110 * kMiB; };
   return demand;
 }
 
@@ -146,6 +149,49 @@ TEST(DevicePlan, weights_that_would_fit_stream_when_told) {
   const MemoryPlan plan = plan_device_memory(demand, llama_8b_config());
   EXPECT_EQ(plan.resident_bytes, kGiB);
   EXPECT_GT(plan.ring_bytes, 0U);
+}
+
+// 8B in Q8_0 on a card of 10 GiB: the largest window is 190 MB, 8,192 rows at once would be 1.5 GB.
+TEST(DevicePlan, rows_are_worked_in_batches_where_that_takes_less) {
+  MemoryDemand demand = device_demand_of(9 * kGiB);
+  demand.weight_bytes = 8500 * kMiB;
+  demand.window_bytes = [](uint64_t /*max_slice_bytes*/) { return 190 * kMiB; };
+  demand.max_sequences = 64;
+  const MemoryPlan batches = plan_device_memory(demand, llama_8b_config());
+  EXPECT_EQ(batches.limits.max_rows, 8192U + 64);
+  EXPECT_EQ(batches.limits.rows_at_once(), 512U);
+  EXPECT_LE(total(batches, demand), demand.budget_bytes);
+
+  demand.window_bytes = [](uint64_t /*max_slice_bytes*/) { return 2 * kGiB; };
+  const MemoryPlan at_once = plan_device_memory(demand, llama_8b_config());
+  EXPECT_FALSE(at_once.limits.has_batches());
+  EXPECT_GE(at_once.limits.max_rows, 1024U);
+  EXPECT_LT(at_once.limits.max_rows, 4096U);
+
+  demand = device_demand_of(4 * kGiB);
+  demand.max_rows = 4096;  // as many as were asked for
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).limits.max_rows, 4096U);
+  EXPECT_TRUE(plan_device_memory(demand, llama_8b_config()).limits.has_batches());
+  demand.max_rows = 300;
+  EXPECT_FALSE(plan_device_memory(demand, llama_8b_config()).limits.has_batches());
+  demand.max_rows = 0;
+  demand.max_sequences = 600;
+  demand.context_tokens = 64;
+  EXPECT_GE(plan_device_memory(demand, llama_8b_config()).limits.rows_at_once(), 600U)
+      << "those that decode are a batch";
+  EXPECT_FALSE(
+      plan_device_memory(device_demand_of(80 * kGiB), llama_8b_config()).limits.has_batches());
+}
+
+// Prompts would take a sweep for every 64 tokens.
+TEST(DevicePlan, more_sequences_than_fit_leave_rows_for_prompts) {
+  MemoryDemand demand = device_demand_of(6 * kGiB);
+  demand.max_sequences = 64;
+  demand.typical_tokens = 4096;
+  const MemoryPlan plan = plan_device_memory(demand, llama_8b_config());
+  EXPECT_LT(plan.n_kv_pages, 64 * 4096 / kKvPageTokens);
+  EXPECT_GE(plan.limits.max_rows, 512U);
+  EXPECT_LE(total(plan, demand), demand.budget_bytes);
 }
 
 TEST(DevicePlan, weights_get_what_the_sequences_leave) {

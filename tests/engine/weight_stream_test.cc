@@ -207,6 +207,36 @@ TEST_F(WeightStreamTest, several_leases_at_once_may_end_in_any_order) {
   }
 }
 
+TEST_F(WeightStreamTest, a_window_is_held_whole_however_late_its_slices_come) {
+  const StreamModel model(folder_.path("model"), {.max_slice_bytes = 30'000});
+  uint32_t most_slices = 0;
+  for (const WeightWindow& window : model.plan().windows)
+    most_slices = std::max(most_slices, window.n_slices);
+  const auto n_slices = static_cast<uint32_t>(model.plan().slices.size());
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const std::unique_ptr<WeightStream> stream = open(
+        model, {.ring_bytes = min_ring_bytes(model.plan()) * (most_slices + 2) / 2},
+        {.seed = seed});
+    for (int sweep = 0; sweep < 3; ++sweep) {
+      uint32_t next = 0;
+      for (const WeightWindow& window : model.plan().windows) {
+        std::map<uint32_t, WeightStream::Lease> held;
+        for (; next < window.first_slice + window.n_slices; ++next)
+          held.emplace(next, stream->acquire(next));
+        for (const auto& [slice, lease] : held)
+          ASSERT_TRUE(shows_file(model, slice, lease.matrices()));
+        while (!held.empty())
+          held.erase(std::next(held.begin(), static_cast<ptrdiff_t>(random() % held.size())));
+      }
+      for (; next < n_slices; ++next)
+        ASSERT_TRUE(shows_file(model, next, stream->acquire(next).matrices()));
+    }
+    EXPECT_EQ(stream->stats().sweeps, 3U);
+  }
+}
+
 TEST_F(WeightStreamTest, more_leases_than_the_ring_holds_is_an_error_not_a_hang) {
   const StreamModel model(folder_.path("model"), {});
   const std::unique_ptr<WeightStream> stream =

@@ -23,6 +23,8 @@ struct LinkState {
   std::atomic<uint64_t> registered_bytes = 0;               // now
   std::atomic<uint64_t> n_copies_before_loss = UINT64_MAX;  // then the device is lost
   std::atomic<bool> can_register = true;
+  std::atomic<uint64_t> n_repacks = 0;
+  std::atomic<uint64_t> n_begun = 0;  // calls of begin_step()
 
   std::mutex mutex;
   std::map<const std::byte*, size_t> known;  // guarded by mutex
@@ -47,6 +49,14 @@ class DetachedDevice final : public ForwardingDevice {
       override {
     if (!link_->can_register) fail(ErrorKind::device, "registering: refused by the test");
     return std::make_unique<Registration>(from, size_bytes, link_);
+  }
+  void begin_step(const StepRows& rows) override {
+    ++link_->n_begun;
+    ForwardingDevice::begin_step(rows);
+  }
+  void repack(const MatrixView& file, std::byte* packed) override {
+    ++link_->n_repacks;
+    ForwardingDevice::repack(file, packed);
   }
   void queue_copy(const std::byte* from, size_t size_bytes, std::byte* to) override {
     if (link_->n_copies_before_loss-- == 0) {

@@ -48,12 +48,15 @@ class StreamModel {
       writer_.write(path);
     }
     model_ = std::make_unique<GgufModel>(GgufModel::open(first));
+    std::vector<WeightGroup> cut;
     for (const std::vector<std::string>& names : groups_) {
       std::vector<const GgufTensor*> tensors;
       for (const std::string& name : names)
         tensors.push_back(model_->find_tensor(name));
-      add_group(plan_, tensors, options.max_slice_bytes);
+      cut.push_back(add_group(plan_, tensors, options.max_slice_bytes));
     }
+    for (size_t i = 0; i + 1 < cut.size(); i += 2)
+      add_window(plan_, {&cut[i], &cut[i + 1]});
   }
 
   const GgufModel& model() const { return *model_; }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "engine/free_rows.h"
 #include "engine/host_memory.h"
 #include "engine/memory_demand.h"
 #include "engine/model.h"
@@ -140,6 +141,7 @@ class BatchingEngine final : public Engine {
     report.evictions = static_cast<uint32_t>(scheduler_->n_evictions() - evictions_before);
     if (!chunks.empty()) sweep(chunks, report);
     report.seconds = seconds_between(start, Clock::now());
+    learn_free_rows(report);
     decode_tokens_ += report.decode_rows;
     prefill_tokens_ += report.prefill_rows;
     step_s_ += report.seconds;
@@ -160,6 +162,7 @@ class BatchingEngine final : public Engine {
     stats.kv_pages = plan_.n_kv_pages;
     stats.kv_pages_free = kv_->n_free();
     stats.max_sequences = plan_.max_sequences;
+    stats.free_rows = free_rows_.is_known() ? free_rows_.rows() : 0;
     stats.steps = steps_;
     stats.decode_tokens = decode_tokens_;
     stats.prefill_tokens = prefill_tokens_;
@@ -232,6 +235,8 @@ class BatchingEngine final : public Engine {
         .link_rate = options.link_rate,
         .holds_windows = plan_.limits.has_batches(),
         .source = options.source};
+    link_rate_ = options.link_rate;
+    disk_rate_ = options.disk_rate;
     stream_ = WeightStream::open(*gguf_, weights, *device_, stream);
   }
 
@@ -243,6 +248,25 @@ class BatchingEngine final : public Engine {
     stream_->check_files();
     take_logits(chunks, logits, report);
     ++steps_;
+  }
+
+  // On a CPU rows share the memory's rate with the weights that they wait for: none are free.
+  void learn_free_rows(const StepReport& report) {
+    if (device_->shares_host_memory() || plan_.ring_bytes == 0) return;
+    const StreamStats after = stream_->stats();
+    const bool was_known = free_rows_.is_known();
+    free_rows_.note(
+        {.rows = report.rows,
+         .prompt_rows = report.prefill_rows,
+         .seconds = report.seconds,
+         .traffic_s = traffic_seconds(streamed_before_, after, link_rate_, disk_rate_)});
+    streamed_before_ = after;
+    scheduler_->set_rows_beside_answers(free_rows_.rows());
+    if (was_known || !free_rows_.is_known()) return;
+    log_info(
+        "a sweep computes about {} rows while its weights stream: beside answers prompts get no "
+        "more of them",
+        free_rows_.rows());
   }
 
   uint64_t kv_tokens() const { return static_cast<uint64_t>(plan_.n_kv_pages) * kKvPageTokens; }
@@ -439,6 +463,10 @@ class BatchingEngine final : public Engine {
   std::unique_ptr<KvCache> kv_;           // outlives the sequences
   std::unique_ptr<WeightStream> stream_;  // after the model whose plan it reads
   std::unique_ptr<Scheduler> scheduler_;
+  FreeRows free_rows_;
+  StreamStats streamed_before_;  // of the last step
+  double link_rate_ = 0;         // throttles, as in StreamOptions
+  double disk_rate_ = 0;
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<TokenPicks> picks_;
   std::vector<SequenceResult> ended_early_;

@@ -1,6 +1,7 @@
 // Engine: sequences in, tokens out. Continuous batching over one model.
 //
-// A step packs decode rows first, then chunks of prompts, up to `max_rows`; sequences join and
+// A step packs decode rows first, then chunks of prompts, up to `max_rows`, or beside answers up to
+// what a sweep computes while its weights stream; sequences join and
 // leave at every step. Pages are taken as sequences grow. When they run short the sequence that
 // was admitted last gives its pages up, waits, and is prefilled again later, with the same bits.
 // Equal beginnings are prefilled once, and their pages shared or copied: no bit depends on it.
@@ -105,6 +106,7 @@ struct EngineStats {
   uint32_t kv_pages = 0;
   uint32_t kv_pages_free = 0;
   uint32_t max_sequences = 0;
+  uint32_t free_rows = 0;  // of a sweep, computed while its weights stream; 0: not known
   uint64_t steps = 0;
   uint64_t decode_tokens = 0;
   uint64_t prefill_tokens = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/free_rows.h"
+
 namespace nightsweep {
 
 namespace {
@@ -185,6 +187,10 @@ std::vector<Chunk> Scheduler::next_step(
   for (const auto& sequence : running_)
     decoding += sequence->n_pending() == 1 ? 1 : 0;
   rows_left -= std::min(rows_left, decoding);
+  if (decoding > 0) {
+    const uint32_t free_rows = rows_beside_answers_ - std::min(rows_beside_answers_, decoding);
+    rows_left = std::min(rows_left, std::max(free_rows, FreeRows::kLeast));
+  }
   logits_left -= std::min(logits_left, decoding);
 
   cache_.prefixes().begin_step();

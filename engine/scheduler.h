@@ -1,12 +1,13 @@
 // Scheduler: who runs, and which rows make the next step.
 //
-// Decode rows first, then prompt chunks, oldest sequence first. A sequence is admitted when the
+// Decode rows first, then prompt chunks, oldest sequence first; beside decode rows no more of them
+// than a sweep computes while its weights stream. A sequence is admitted when the
 // pages that all running ones are likely to need leave room for it. When pages run short all the
 // same, the sequence admitted last gives its pages up and waits at the head of the queue; its
 // tokens are kept, so it goes on later with the same bits.
 //
 // Equal prefixes are computed once, by whoever comes first. Whole pages the others take over within
-// the same step, since in every layer all rows store their keys and values before any row attends
+// the same step, since in every layer a row's keys and values are stored before later rows attend
 // to them. Where a step ends in the middle of such a page the others wait for it. Of a page that is
 // equal in its first tokens only they take a copy, once it has been computed in a step before.
 #pragma once
@@ -57,6 +58,8 @@ class Scheduler {
   // Tokens that were not computed, since another sequence, or this one before it was evicted, had
   // computed the same beginning.
   uint64_t n_shared_tokens() const { return n_shared_tokens_; }
+  // Rows of a step with decode rows; prompts may take FreeRows::kLeast of them in any case.
+  void set_rows_beside_answers(uint32_t rows) { rows_beside_answers_ = rows; }
   // Learns how long answers are, for the likely need of those to come.
   void note_answer_length(uint64_t n_tokens);
 
@@ -84,6 +87,7 @@ class Scheduler {
   uint64_t n_evictions_ = 0;
   uint64_t n_shared_tokens_ = 0;
   double typical_answer_tokens_ = 256;
+  uint32_t rows_beside_answers_ = UINT32_MAX;
 };
 
 }  // namespace nightsweep

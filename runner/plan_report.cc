@@ -164,6 +164,16 @@ Json placement_json(const Forecast& forecast, bool is_gpu) {
   return object;
 }
 
+// Beside all sequences, each with its next token.
+uint32_t
+free_prompt_rows(const Forecast& forecast, const PlanReport& report, uint32_t prompt_tokens) {
+  return forecast.free_prompt_rows(
+      {.decode_rows = forecast.n_sequences(),
+       .decode_context = report.context,
+       .prefill_context = prompt_tokens / 2.0,
+       .logit_rows = forecast.n_sequences()});
+}
+
 }  // namespace
 
 std::string depth_text(const Forecast& forecast, bool is_gpu) {
@@ -208,9 +218,17 @@ std::string plan_text(const Forecast& forecast, const PlanReport& report) {
   const auto prompt_tokens = static_cast<uint32_t>(
       report.night ? report.night->prompt_tokens : std::max(1.0, report.context / 2));
   const SweepCost prefill = forecast.prefill(prompt_tokens);
+  const StepLimits& limits = forecast.plan().limits;
   text += format(
-      "  prefill  {:>9}   a sweep of {} rows: {:.4g} tokens/s\n", seconds_text(prefill.sweep_s()),
-      forecast.plan().limits.max_rows, forecast.plan().limits.max_rows / prefill.sweep_s());
+      "  prefill  {:>9}   a sweep of {} rows{}: {:.4g} tokens/s\n", seconds_text(prefill.sweep_s()),
+      limits.max_rows, limits.has_batches() ? format(" in batches of {}", limits.batch_rows) : "",
+      limits.max_rows / prefill.sweep_s());
+  if (report.is_gpu && forecast.placement().link_bytes > 0 && !forecast.lacks_link_rate() &&
+      !forecast.lacks_disk_rate()) {
+    text += format(
+        "                      beside answers {} rows of prompts, while the weights pass\n",
+        free_prompt_rows(forecast, report, prompt_tokens));
+  }
   if (report.night) {
     const NightCost cost = forecast.night(*report.night);
     text += format(
@@ -264,6 +282,7 @@ Json plan_json(const Forecast& forecast, const PlanReport& report) {
   object.set(
       "prefill_tokens_per_s",
       forecast.plan().limits.max_rows / forecast.prefill(prompt_tokens).sweep_s());
+  object.set("prompt_rows_beside_answers", free_prompt_rows(forecast, report, prompt_tokens));
   if (report.night) {
     const NightCost night = forecast.night(*report.night);
     object.set("finish_s", night.finish_s);

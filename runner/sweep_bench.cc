@@ -117,6 +117,7 @@ SweepCase measure(Engine& engine, const CaseLoad& load) {
   }
   found.all_in_tps = static_cast<double>(load.n_sequences) * (load.n_generate + 1) / total_s;
   EngineStats stats = engine.stats();
+  found.free_rows = stats.free_rows;
   stats.stream.streamed_bytes -= before.stream.streamed_bytes;
   stats.stream.filled_bytes -= before.stream.filled_bytes;
   stats.stream.copied_bytes -= before.stream.copied_bytes;
@@ -259,6 +260,7 @@ Json case_json(const SweepCase& one) {
   object.set("wait_share", one.wait_share);
   object.set("read_busy_share", one.read_busy_share);
   object.set("idle_share", one.idle_share);
+  if (one.free_rows > 0) object.set("free_rows", one.free_rows);
   return object;
 }
 

@@ -24,6 +24,7 @@ struct SweepCase {
   double wait_share = 0;       // of all sweeps' time: computing stood still for want of weights
   double read_busy_share = 0;  // the same: at least one read of the disk was in flight
   double idle_share = 0;       // the same between sweeps: a GPU had run out of operators
+  uint32_t free_rows = 0;      // as the engine has learnt them; 0: not known
   // Predicted; what a sweep cannot be faster than: link and disk alone, and `compute` for all.
   double predicted_sweep_s = 0;
   double predicted_prefill_tps = 0;

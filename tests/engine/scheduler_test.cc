@@ -116,6 +116,22 @@ TEST_F(Schedules, decode_rows_come_first_and_prompts_fill_the_rest) {
   EXPECT_EQ(run(), (std::vector<Rows>{{1, 7, 1}, {2, 7, 1}, {3, 36, 4}, {4, 0, 14}}));
 }
 
+TEST_F(Schedules, beside_answers_prompts_take_no_more_rows_than_are_free) {
+  const uint32_t most = 3000;
+  const auto prompts_beside = [&](uint32_t rows, bool has_answers) {
+    open(128, limits(most));
+    if (has_answers) add(1, random_tokens(5, 320, 1));
+    if (has_answers) run();
+    add(2, random_tokens(2000, 320, 2));
+    if (rows > 0) scheduler_->set_rows_beside_answers(rows);
+    return next().back().n;
+  };
+  EXPECT_EQ(prompts_beside(0, true), 2000U);
+  EXPECT_EQ(prompts_beside(700, true), 699U);
+  EXPECT_EQ(prompts_beside(3, true), 512U) << "a few are cheap in any case";
+  EXPECT_EQ(prompts_beside(700, false), 2000U) << "nobody waits for them";
+}
+
 TEST_F(Schedules, an_equal_beginning_is_computed_once_and_shared_in_the_same_step) {
   open(64, limits(1000));
   add(1, with_head(1));

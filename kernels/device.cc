@@ -94,6 +94,17 @@ void Device::gate_input(
   set_input(gated, rows, dim);
 }
 
+void Device::attention_input(
+    const KvLayer& layer,
+    const float* q,
+    uint32_t rows,
+    uint32_t n_heads,
+    float scale,
+    float* attended) {
+  attention(layer, q, n_heads, scale, attended);
+  set_input(attended, rows, n_heads * layer.shape.head_dim);
+}
+
 void Device::rope_and_store(
     const RopeShape& q_shape,
     const RopeShape& k_shape,

@@ -302,7 +302,8 @@ class Device : public DeviceSizes {
   pick(float* logits, uint32_t n_vocab, std::span<const PickRow> rows, std::span<Pick> picks);
 
   // Operators that always come together, with the bits of their parts; a device may do them in
-  // one pass. What stands between the parts (`normed`, `gated`, k) is undefined afterwards.
+  // one pass. What stands between the parts (`normed`, `gated`, k, `attended`) is undefined
+  // afterwards.
   //
   // rms_norm() into `normed`, which becomes the input.
   virtual void norm_input(
@@ -315,6 +316,14 @@ class Device : public DeviceSizes {
   // swiglu() into `gated`, which becomes the input. `gated` may be `gate`.
   virtual void
   gate_input(const float* gate, const float* up, uint32_t rows, uint32_t dim, float* gated);
+  // attention() of the step's rows into `attended`, which becomes the input.
+  virtual void attention_input(
+      const KvLayer& layer,
+      const float* q,
+      uint32_t rows,
+      uint32_t n_heads,
+      float scale,
+      float* attended);
   // rope() of queries and keys, then store_kv().
   virtual void rope_and_store(
       const RopeShape& q_shape,

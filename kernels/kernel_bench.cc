@@ -275,8 +275,6 @@ class ModelBench {
     device_.begin_step(step.rows());
     add("norm", 2 * layers + 1, 2 * size_t{model_.dim},
         [&] { device_.norm_input(x.data(), weight.data(), 1e-5F, rows, model_.dim, x.data()); });
-    add("input", layers, q_dim * 3 / 2,
-        [&] { device_.set_input(q.data(), rows, static_cast<uint32_t>(q_dim)); });
     add("rope+store", layers, 2 * q_dim + 2 * kv_dim, [&] {
       device_.rope_and_store(q_rope, k_rope, pages.layer(0), q.data(), k.data(), v.data());
     });
@@ -406,7 +404,8 @@ KernelTime bench_attention(
       .seconds = seconds_a_call(
           device, options,
           [&](size_t i) {
-            device.attention(pages.layer(i), q.data(), shape.n_heads, kScale, out.data());
+            device.attention_input(
+                pages.layer(i), q.data(), shape.n_sequences, shape.n_heads, kScale, out.data());
           }),
       .bytes = static_cast<double>(device.kv_page_bytes(kv)) / kKvPageTokens * shape.n_sequences *
                shape.context_tokens,

@@ -60,7 +60,7 @@ struct StepShare {
   uint32_t rows = 0;
   double linear_s = 0;
   double attention_s = 0;
-  double small_s = 0;  // norms, RoPE and store, SwiGLU, rounding of inputs, embedding, the choice
+  double small_s = 0;  // norms, RoPE and store, SwiGLU, gathering, the choice
   double share_of_small() const { return small_s / (linear_s + attention_s + small_s); }
 };
 
@@ -86,7 +86,8 @@ void bench_model(
     const KernelBenchOptions& options,
     KernelBenchSink& sink);
 
-// One row a sequence, each on pages of its own in random order.
+// One row a sequence, each on pages of its own in random order. The output becomes the input of the
+// linear operator, as in a step: the device has room for it.
 struct BenchAttention {
   uint32_t n_sequences = 0;
   uint32_t context_tokens = 0;

@@ -96,10 +96,15 @@ int bench_kernels(const Arguments& arguments) {
         wanted, kAttention);
   }
   const auto device = open_device(options);
+  uint32_t most_rows = std::ranges::max(bench.rows);
   uint32_t most_cols = 0;
   for (const BenchModel& model : models)
     most_cols = std::max(most_cols, model.ff_dim);
-  device->reserve(std::ranges::max(bench.rows), most_cols);
+  for (const BenchAttention& shape : bench_attention_cases()) {
+    most_rows = std::max(most_rows, shape.n_sequences);
+    most_cols = std::max(most_cols, shape.n_heads * shape.head_dim);
+  }
+  device->reserve(most_rows, most_cols);
   Printer printer(device->limits(), options.json);
   for (const BenchModel& model : models) {
     if (is_wanted(model.name)) bench_model(*device, model, bench, printer);

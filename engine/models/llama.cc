@@ -249,8 +249,7 @@ class Llama final : public Model {
         rope_shape(config_.n_heads), rope_shape(config_.n_kv_heads), kv, q_, k_->floats(),
         v_->floats());
     float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
-    device_.attention(kv, q_, config_.n_heads, scale, attended_);
-    device_.set_input(attended_, rows.n, q_dim_);
+    device_.attention_input(kv, q_, rows.n, config_.n_heads, scale, attended_);
     apply(
         weights, layer.groups.attention_out,
         {{.out = x,

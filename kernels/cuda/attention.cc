@@ -203,6 +203,25 @@ void Attention::run(
     uint32_t n_heads,
     float scale,
     float* out) {
+  run(layer, q, n_heads, scale, out, {});
+}
+
+void Attention::run(
+    const KvLayer& layer,
+    const float* q,
+    uint32_t n_heads,
+    float scale,
+    const InputPlace& input) {
+  run(layer, q, n_heads, scale, nullptr, input);
+}
+
+void Attention::run(
+    const KvLayer& layer,
+    const float* q,
+    uint32_t n_heads,
+    float scale,
+    float* out,
+    const InputPlace& input) {
   if (step_.count() == 0) return;
   const KvShape& shape = layer.shape;
   const uint32_t padded_dim = padded_head_dim(shape.head_dim);
@@ -222,6 +241,7 @@ void Attention::run(
       .page_bytes = layer.page_bytes,
       .q = q,
       .out = out,
+      .input = input,
       .split_values = reinterpret_cast<float*>(workspace),
       .split_sums =
           reinterpret_cast<float2*>(workspace + max_entries_ * padded_dim * sizeof(float)),

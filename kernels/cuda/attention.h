@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/linear_layout.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/device.h"
@@ -58,19 +59,20 @@ constexpr uint32_t tiles_per_block(uint32_t padded_dim) {
 
 // Arguments of the kernels.
 struct AttentionArgs {
-  const AttentionItem* items;
-  const uint32_t* page_table;
-  const uint32_t* workspace_rows;  // (rows) first entry of a row's splits: [head][split]
-  const std::byte* pages;
-  size_t page_bytes;
-  const float* q;
-  float* out;
-  float* split_values;  // (entries, padded dim)
-  float2* split_sums;   // (entries) m and l
-  uint32_t head_dim;
-  uint32_t group;    // query heads of a KV head
-  uint32_t n_heads;  // query heads
-  float scale_log2;  // softmax scale times log2(e)
+  const AttentionItem* items = nullptr;
+  const uint32_t* page_table = nullptr;
+  const uint32_t* workspace_rows = nullptr;  // (rows) first entry of a row's splits: [head][split]
+  const std::byte* pages = nullptr;
+  size_t page_bytes = 0;
+  const float* q = nullptr;
+  float* out = nullptr;           // (rows, n_heads, head_dim), where there is no `input`
+  InputPlace input;               // of the linear operator that follows
+  float* split_values = nullptr;  // (entries, padded dim)
+  float2* split_sums = nullptr;   // (entries) m and l
+  uint32_t head_dim = 0;
+  uint32_t group = 0;    // query heads of a KV head
+  uint32_t n_heads = 0;  // query heads
+  float scale_log2 = 0;  // softmax scale times log2(e)
 };
 
 // One file a padded head size: attention_dN.cu.
@@ -100,7 +102,11 @@ class Attention {
   // The host's spans must stay until the next begin_step(). Plans for the heads of the step before,
   // if there was one: a copy of tables in the middle of a step would stop its kernels.
   void begin_step(const StepRows& rows);
+  // To float32: (rows, n_heads, head_dim).
   void run(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out);
+  // To the input of the linear operator that follows, of as many rows.
+  void
+  run(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, const InputPlace& input);
 
  private:
   // Rows of one sequence in a step.
@@ -118,6 +124,13 @@ class Attention {
     const MergeRow* gpu_merges = nullptr;
     uint64_t n_entries = 0;
   };
+  void run(
+      const KvLayer& layer,
+      const float* q,
+      uint32_t n_heads,
+      float scale,
+      float* out,
+      const InputPlace& input);
   void plan();
   std::vector<Chunk> find_chunks();
   void add_chunk(const Chunk& chunk, uint32_t tiles, bool may_split, uint32_t splits_an_item);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_output.cuh"
 #include "kernels/cuda/attention_page.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/softmax.cuh"
@@ -187,22 +188,37 @@ __global__ void __launch_bounds__(
   }
   wait_copies<0>();
   if (!kSums && item.is_partial != 0) return;
+
+  // By way of shared memory, where pages are no longer read: each warp its part of a tile.
+  block_barrier<C::kWarps>();
+  __half* const staged =
+      reinterpret_cast<__half*>(shared) + tile * kTileQueries * C::kStride + first_element;
 #pragma unroll
   for (uint32_t i = 0; i < 2; ++i) {
-    if (query[i] >= item.n_queries) continue;
-    float* const to = args.out + (size_t{row_of(i)} * args.n_heads + head_of(i)) * args.head_dim;
-    const float sum = kSums ? total.sum[i] : split.sum[i];
+    __half* const to = staged + (lane / 4 + 8 * i) * C::kStride;
+    const float inverse = 1.0F / (kSums ? total.sum[i] : split.sum[i]);
+    const auto value = [&](uint32_t n, uint32_t e) {
+      return (kSums ? total.values[kSums ? n : 0] : split.values[n])[2 * i + e] * inverse;
+    };
 #pragma unroll
     for (uint32_t n = 0; n < C::kOutTiles; ++n) {
-#pragma unroll
-      for (uint32_t e = 0; e < 2; ++e) {
-        const uint32_t element = first_element + element_of<C>(n, e);
-        const float value =
-            kSums ? total.values[kSums ? n : 0][2 * i + e] : split.values[n][2 * i + e];
-        if (element < args.head_dim) to[element] = value / sum;
-      }
+      // Of raw pages neighbours stand in two products.
+      const uint32_t first = C::kReadsRaw ? n / 2 * 2 : n;
+      const uint32_t e = C::kReadsRaw ? n % 2 : 0;
+      *reinterpret_cast<uint32_t*>(to + element_of<C>(first, e)) =
+          C::kReadsRaw ? output_pair(value(first, e), value(first + 1, e))
+                       : output_pair(value(n, 0), value(n, 1));
     }
   }
+  __syncwarp();
+  const uint32_t own = tile * kTileQueries + lane % 16;
+  if (own >= item.n_queries) return;
+  const uint32_t row = item.first_row + (item.first_query + own) / args.group;
+  const uint32_t head = kv_head * args.group + (item.first_query + own) % args.group;
+  const HeadOutput to(args, row, head);
+  to.put_elements(
+      staged + lane % 16 * C::kStride, first_element, first_element + C::kShareDim, lane / 16);
+  if (share == 0 && head == args.n_heads - 1) to.finish_row(args, row, lane / 16, 2);
 }
 
 template <uint32_t kDim, KvType kType, AttentionMode kMode>

@@ -1,5 +1,6 @@
 // Merges the splits of queries that several blocks worked on, in rising order.
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_output.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/softmax.cuh"
 
@@ -46,9 +47,11 @@ __global__ void __launch_bounds__(kDim)
       value = merged(value, old_power, next_values[i], add_power);
     }
   }
-  if (threadIdx.x < args.head_dim) {
-    args.out[(size_t{row.row} * args.n_heads + head) * args.head_dim + threadIdx.x] = value / sum;
-  }
+  const HeadOutput to(args, row.row, head);
+  value *= 1.0F / sum;
+  const float next = __shfl_down_sync(0xFFFFFFFFU, value, 1);
+  if (threadIdx.x % 2 == 0) to.put_pair(threadIdx.x, output_pair(value, next));
+  if (head == args.n_heads - 1) to.finish_row(args, row.row, threadIdx.x, kDim);
 }
 
 template <uint32_t kDim>

@@ -10,6 +10,7 @@
 #include "kernels/cuda/fresh_weights.h"
 #include "kernels/cuda/host_copy.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear_layout.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/packing.h"
 #include "kernels/cuda/page_copy.h"
@@ -61,7 +62,7 @@ class CudaDevice final : public Device {
   std::string pci_address() const override { return gpu_.pci_address; }
 
   // The units for exponentials and matrices may round otherwise in another generation.
-  std::string kernel_version() const override { return format("cuda-2-sm{}", gpu_.capability); }
+  std::string kernel_version() const override { return format("cuda-3-sm{}", gpu_.capability); }
 
   uint64_t free_bytes() const override {
     size_t free_bytes = 0;
@@ -123,6 +124,10 @@ class CudaDevice final : public Device {
   }
   void reserve(uint32_t max_rows, uint32_t max_cols) override {
     input_memory_ = allocate_on_gpu(LinearOperator::input_bytes(max_rows, max_cols));
+    // Rows that nobody writes are read beside those that are.
+    check(
+        cudaMemsetAsync(input_memory_->data(), 0, input_memory_->size_bytes(), stream_.get()),
+        "clearing the linear operator's input");
     linear_memory_ = allocate_on_gpu(linear_.workspace_bytes());
     linear_.set_workspace(linear_memory_->data(), stream_.get());
     attention_.reserve();
@@ -216,6 +221,18 @@ class CudaDevice final : public Device {
   void attention(const KvLayer& layer, const float* q, uint32_t n_heads, float scale, float* out)
       override {
     attention_.run(layer, q, n_heads, scale, out);
+  }
+  void attention_input(
+      const KvLayer& layer,
+      const float* q,
+      uint32_t rows,
+      uint32_t n_heads,
+      float scale,
+      float* /*attended*/) override {
+    const uint32_t n_cols = n_heads * layer.shape.head_dim;
+    require_room(rows, n_cols);
+    input_ = linear_.input_at(input_memory_->data(), rows, n_cols);
+    attention_.run(layer, q, n_heads, scale, place_of(input_));
   }
 
   void swiglu(const float* gate, const float* up, size_t count, float* out) override {

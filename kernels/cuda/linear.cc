@@ -82,8 +82,9 @@ size_t tile_bytes(TileShape shape) {
 }
 
 float* scales_of(const PreparedInput& input) {
-  const size_t rows = divide_up(input.rows, kInputRowStep);
-  return reinterpret_cast<float*>(input.data + rows * chunk_count(input.n_cols) * kInputChunkBytes);
+  const size_t groups = divide_up(input.rows, kInputRowStep);
+  return reinterpret_cast<float*>(
+      input.data + groups * chunk_count(input.n_cols) * kInputChunkBytes);
 }
 
 void run_input(InputKind kind, InputArgs args, const PreparedInput* input, cudaStream_t stream) {
@@ -94,9 +95,7 @@ void run_input(InputKind kind, InputArgs args, const PreparedInput* input, cudaS
         kMaxInputCols, args.n_cols);
   }
   if (input != nullptr) {
-    args.prepared = reinterpret_cast<uint8_t*>(input->data);
-    args.scale = scales_of(*input);
-    args.tile_rows = input->tile_rows;
+    args.prepared = place_of(*input);
   }
   launch_input(kind, args, stream);
 }
@@ -277,6 +276,15 @@ void LinearOperator::embed(
 
 size_t LinearOperator::input_bytes(uint32_t rows, uint32_t n_cols) {
   return prepared_input_bytes(rows, n_cols);
+}
+
+InputPlace place_of(const PreparedInput& input) {
+  return {
+      .values = reinterpret_cast<uint8_t*>(input.data),
+      .scales = scales_of(input),
+      .rows = input.rows,
+      .n_chunks = chunk_count(input.n_cols),
+      .tile_rows = input.tile_rows};
 }
 
 PreparedInput LinearOperator::prepare(

@@ -38,6 +38,9 @@ struct PreparedInput {
   uint32_t n_cols = 0;
   uint32_t tile_rows = 0;  // the order: 0, or that of the wide tile with as many rows
 };
+// For a kernel that writes it.
+struct InputPlace;
+InputPlace place_of(const PreparedInput& input);
 
 // Whether all weights have stood since before the stream was last waited for. Then they are read
 // before the kernels in flight are over.
@@ -78,6 +81,8 @@ class LinearOperator {
 
   // Room for a prepared input, 256-byte aligned.
   static size_t input_bytes(uint32_t rows, uint32_t n_cols);
+  // One that another operator writes, by place_of().
+  PreparedInput input_at(std::byte* memory, uint32_t rows, uint32_t n_cols) const;
   // x: (rows, n_cols)
   PreparedInput prepare(
       const float* x,
@@ -142,7 +147,6 @@ class LinearOperator {
   uint32_t resident_of(QuantType type, TileShape shape) const {
     return resident_[static_cast<uint32_t>(type)][static_cast<uint32_t>(shape)];
   }
-  PreparedInput input_at(std::byte* memory, uint32_t rows, uint32_t n_cols) const;
 
   LinearOptions options_;
   bool has_wide_ = false;

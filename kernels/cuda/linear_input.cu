@@ -134,7 +134,6 @@ __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const I
   const uint32_t first_item = kIsShared ? blockIdx.x % kSharers * blockDim.x : 0;
   const uint32_t n_chunks = chunk_count(args.n_cols);
   const uint32_t n_items = n_chunks * (kChunk / kItemCols);
-  const bool is_row = row < args.rows;
   const auto item_of = [&](int k) { return first_item + threadIdx.x + k * blockDim.x; };
   if constexpr (kIsShared) say_that_block_runs();
 
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const I
   float ups[kGated ? kItems : 1][kItemCols] = {};
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
-    if (!is_row || item_of(k) >= n_items) continue;
+    if (item_of(k) >= n_items) continue;
     load_item(args.x + size_t{row} * args.n_cols, args.n_cols, item_of(k), v[k]);
     if constexpr (kGated)
       load_item(args.second + size_t{row} * args.n_cols, args.n_cols, item_of(k), ups[k]);
@@ -202,14 +201,14 @@ __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const I
       }
 #pragma unroll
       for (uint32_t i = 0; i < kItemCols; ++i) {
-        if (!is_row || item_of(k) * kItemCols + i >= args.n_cols) continue;  // stays zero
+        if (item_of(k) * kItemCols + i >= args.n_cols) continue;  // stays zero
         v[k][i] = v[k][i] * inverse *
                   (kWeightsFirst ? norm_weights[kWeightsFirst ? k : 0][i] : weights[i]);
       }
     }
   }
 
-  if (args.values != nullptr && is_row) {
+  if (args.values != nullptr) {
     float* const values = args.values + size_t{row} * args.n_cols;
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
@@ -220,7 +219,7 @@ __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const I
       }
     }
   }
-  if (args.prepared == nullptr) return;
+  if (args.prepared.values == nullptr) return;
 
   // By bits, so that a NaN is larger than all numbers.
   if (!knows_top) {
@@ -241,17 +240,10 @@ __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const I
   const int exponent =
       top == 0 || top >= 0x7F800000U ? 0 : min(14 - (static_cast<int>(top >> 23) - 127), 126);
   const float scale = __int_as_float((exponent + 127) << 23);
-  if (first_item + threadIdx.x == 0) args.scale[row] = __int_as_float((127 - exponent) << 23);
+  if (first_item + threadIdx.x == 0)
+    args.prepared.scales[row] = __int_as_float((127 - exponent) << 23);
 
-  // Of this row's group: the first chunk, and how far it is from one chunk to the next.
-  uint8_t* group = args.prepared + size_t{row / 8} * n_chunks * kInputChunkBytes;
-  uint32_t chunk_stride = kInputChunkBytes;
-  if (args.tile_rows != 0) {
-    const uint32_t tile_groups = args.tile_rows / 8;
-    const uint32_t first = row / args.tile_rows * tile_groups;
-    group = args.prepared + (size_t{first} * n_chunks + (row / 8 - first)) * kInputChunkBytes;
-    chunk_stride = min(tile_groups, (args.rows + 7) / 8 - first) * kInputChunkBytes;
-  }
+  const InputRow to = input_row(args.prepared, row);
 #pragma unroll
   for (int k = 0; k < kItems; ++k) {
     const uint32_t item = item_of(k);
@@ -262,38 +254,23 @@ __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const I
       const __half2 pair = __floats2half2_rn(v[k][2 * i] * scale, v[k][2 * i + 1] * scale);
       words[i] = *reinterpret_cast<const uint32_t*>(&pair);
     }
-    uint8_t* const chunk = group + size_t{item / 8} * chunk_stride;
-    const uint32_t piece = item % 8;  // of the chunk
-    if (args.tile_rows != 0) {
-      *reinterpret_cast<uint4*>(chunk + 128 * (row % 8) + 16 * (piece ^ row % 8)) =
-          make_uint4(words[0], words[1], words[2], words[3]);
-    } else {
-      // Word i is for lane 4 g + i of the operand.
-      uint8_t* const lanes = chunk + 512 * (piece / 4) + 64 * (row % 8) + 4 * (piece % 4);
-#pragma unroll
-      for (uint32_t i = 0; i < 4; ++i)
-        *reinterpret_cast<uint32_t*>(lanes + 16 * i) = words[i];
-    }
+    put_piece(to, item * kItemCols, make_uint4(words[0], words[1], words[2], words[3]));
   }
 }
 
 template <InputKind kKind, int kItems, int kThreads, int kMinBlocks = 1>
 void start(const InputArgs& args, cudaStream_t stream) {
-  const uint32_t grid = args.prepared != nullptr
-                            ? (args.rows + kInputRowStep - 1) / kInputRowStep * kInputRowStep
-                            : args.rows;
   launch(
       "linear_input", input_kernel<kKind, kItems, kThreads, kMinBlocks, false>,
-      {.grid = {grid}, .threads = kThreads}, stream, args);
+      {.grid = {args.rows}, .threads = kThreads}, stream, args);
 }
 
 template <InputKind kKind>
 void start_shared(uint32_t n_items, const InputArgs& args, cudaStream_t stream) {
-  const uint32_t n_rows = (args.rows + kInputRowStep - 1) / kInputRowStep * kInputRowStep;
   const uint32_t n_warps = (n_items + 32 * kSharers - 1) / (32 * kSharers);
   launch(
       "linear_input", input_kernel<kKind, 1, 1024, 1, true>,
-      {.grid = {n_rows * kSharers}, .threads = 32 * n_warps, .cluster_blocks = kSharers}, stream,
+      {.grid = {args.rows * kSharers}, .threads = 32 * n_warps, .cluster_blocks = kSharers}, stream,
       args);
 }
 
@@ -306,7 +283,7 @@ void launch_kind(const InputArgs& args, cudaStream_t stream) {
   if constexpr (kKind != InputKind::rms_norm) {
     // The silu keeps one multiprocessor busy for longer than blocks take to talk.
     constexpr uint32_t kMostOfOneBlock = kKind == InputKind::gated ? 512 : 1024;
-    if (n_items > kMostOfOneBlock && args.prepared != nullptr && can_start_clusters()) {
+    if (n_items > kMostOfOneBlock && args.prepared.values != nullptr && can_start_clusters()) {
       return start_shared<kKind>(n_items, args, stream);
     }
   }

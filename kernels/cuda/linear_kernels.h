@@ -132,10 +132,8 @@ struct InputArgs {
   float epsilon = 0.0F;
   uint32_t rows = 0;
   uint32_t n_cols = 0;
-  float* values = nullptr;      // (rows, n_cols) in float32, or null
-  uint8_t* prepared = nullptr;  // or null
-  uint32_t tile_rows = 0;       // of the wide tile that it is prepared for; 0: another one
-  float* scale = nullptr;       // (rows rounded up to kInputRowStep)
+  float* values = nullptr;  // (rows, n_cols) in float32, or null
+  InputPlace prepared;
 };
 // REQUIRES: n_cols <= kMaxInputCols.
 inline constexpr uint32_t kMaxInputCols = 65536;

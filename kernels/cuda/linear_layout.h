@@ -107,11 +107,68 @@ constexpr uint32_t chunk_count(uint32_t n_cols) {
 // of the B operand: [half of 32 columns][lane 4 g + t][8 values]: row g, columns 2t, 2t + 1, 2t +
 // 8, 2t + 9 of its first 16 columns, then of the second. For the wide tiles it is [tile of
 // rows][chunk] [group of the tile][1024 bytes], the last tile with as many groups as it has, and
-// the 1024 bytes are [row][place][8 values]: columns 8 p to 8 p + 7 at place p ^ row. Rows up to
-// the next multiple of kInputRowStep are zero. After it one float a row: what undoes the row's
-// power of two.
+// the 1024 bytes are [row][place][8 values]: columns 8 p to 8 p + 7 at place p ^ row. Columns up to
+// the end of the last chunk are zero. Rows up to the next multiple of kInputRowStep hold anything:
+// rows never meet in a product. After it one float a row: what undoes the row's power of two.
 inline constexpr uint32_t kInputChunkBytes = 1024;
 inline constexpr uint32_t kInputRowStep = 8;
+
+// A prepared input, for the kernels that write it.
+struct InputPlace {
+  uint8_t* values = nullptr;  // null: there is none
+  float* scales = nullptr;    // (rows)
+  uint32_t rows = 0;
+  uint32_t n_chunks = 0;
+  uint32_t tile_rows = 0;  // of the wide tile that it is for; 0: another one
+};
+
+// Where the columns of one row go.
+struct InputRow {
+  uint8_t* group;         // of 8 rows, its first chunk
+  uint32_t chunk_stride;  // bytes
+  uint32_t number;        // in the group
+  bool is_wide;
+
+  // Columns col, which is even, and col + 1: one word. The four words from a multiple of 8 on stand
+  // beside each other for the wide tiles, and 16 bytes apart for the others.
+  constexpr uint8_t* pair_at(uint32_t col) const {
+    uint8_t* const chunk = group + size_t{col / kChunk} * chunk_stride;
+    const uint32_t piece = col % kChunk / 8;
+    const uint32_t word = col % 8 / 2;
+    return is_wide ? chunk + 128 * number + 16 * (piece ^ number) + 4 * word
+                   : chunk + 512 * (piece / 4) + 64 * number + 16 * word + 4 * (piece % 4);
+  }
+};
+
+constexpr InputRow input_row(const InputPlace& place, uint32_t row) {
+  InputRow to{
+      place.values + size_t{row / 8} * place.n_chunks * kInputChunkBytes, kInputChunkBytes, row % 8,
+      place.tile_rows != 0};
+  if (to.is_wide) {
+    const uint32_t tile_groups = place.tile_rows / 8;
+    const uint32_t first = row / place.tile_rows * tile_groups;
+    const uint32_t n_groups = (place.rows + 7) / 8 - first;
+    to.group =
+        place.values + (size_t{first} * place.n_chunks + (row / 8 - first)) * kInputChunkBytes;
+    to.chunk_stride = (n_groups < tile_groups ? n_groups : tile_groups) * kInputChunkBytes;
+  }
+  return to;
+}
+
+#ifdef __CUDACC__
+// Columns col, a multiple of 8, to col + 7.
+__device__ __forceinline__ void put_piece(const InputRow& to, uint32_t col, const uint4& words) {
+  uint8_t* const at = to.pair_at(col);
+  if (to.is_wide) {
+    *reinterpret_cast<uint4*>(at) = words;
+  } else {
+    *reinterpret_cast<uint32_t*>(at) = words.x;
+    *reinterpret_cast<uint32_t*>(at + 16) = words.y;
+    *reinterpret_cast<uint32_t*>(at + 32) = words.z;
+    *reinterpret_cast<uint32_t*>(at + 48) = words.w;
+  }
+}
+#endif
 
 // THE CHAIN. An output is ((P0 + P1) + P2) + P3 in float32, where P_s is one chain of tensor-core
 // products over the columns of split s, 16 at a time in rising order. Splits are cut at multiples

@@ -269,6 +269,100 @@ TEST_P(AttentionOf, chunks_pages_and_threads_change_no_bit) {
   }
 }
 
+// As run_in_chunks(), by way of the linear operator's input: its output with the matrix that
+// changes nothing. `at_once`: attention writes the input itself.
+std::vector<float>
+run_as_input(Device& on, KvType type, const Sequence& sequence, uint32_t chunk, bool at_once) {
+  const Heads& heads = sequence.heads;
+  const uint32_t n_cols = sequence.q_floats();
+  // Before anything is written the input holds no number, up to the end of its last chunk.
+  const uint32_t padded_cols = (n_cols + 63) / 64 * 64;
+  on.reserve(chunk, padded_cols);
+  const std::vector<float> nothing(size_t{chunk} * padded_cols, NAN);
+  on.set_input(nothing.data(), chunk, padded_cols);
+
+  std::vector<std::byte> identity(quant_bytes(QuantType::f16, n_cols) * n_cols);
+  for (size_t i = 0; i < n_cols; ++i)
+    put_half(identity.data() + 2 * i * (n_cols + 1), 1.0F);
+  const Pages pages(on, {type, heads.n_kv_heads, heads.head_dim}, 64);
+  const std::vector<uint32_t> page_table = pages_backwards();
+  const std::span<const uint32_t> table(page_table);
+  std::vector<float> attended(size_t{chunk} * n_cols);
+  std::vector<float> out(sequence.q.size(), NAN);
+  for (uint32_t first = 0; first < sequence.length; first += chunk) {
+    const uint32_t n = std::min(chunk, sequence.length - first);
+    std::vector<uint32_t> positions(n);
+    std::iota(positions.begin(), positions.end(), first);
+    const std::vector<uint32_t> sequences(n, 0);
+    const size_t kv_from = size_t{first} * sequence.kv_floats();
+    const float* const q = sequence.q.data() + size_t{first} * n_cols;
+    on.begin_step({positions, sequences, {&table, 1}});
+    on.store_kv(pages.layer(), sequence.k.data() + kv_from, sequence.v.data() + kv_from);
+    if (at_once) {
+      on.attention_input(pages.layer(), q, n, heads.n_heads, scale_of(heads), attended.data());
+    } else {
+      on.attention(pages.layer(), q, heads.n_heads, scale_of(heads), attended.data());
+      on.set_input(attended.data(), n, n_cols);
+    }
+    LinearPart part;
+    part.weight = {QuantType::f16, WeightLayout::file, n_cols, n_cols, identity.data()};
+    part.out = out.data() + size_t{first} * n_cols;
+    part.out_stride = n_cols;
+    on.linear({&part, 1});
+  }
+  return out;
+}
+
+TEST_P(AttentionOf, as_an_input_it_has_the_bits_of_its_parts) {
+  Random random(26);
+  for (const Heads& heads :
+       {Heads{9, 3, 64}, Heads{4, 1, 128}, Heads{3, 1, 40}, Heads{6, 2, 20}, Heads{2, 1, 256},
+        Heads{5, 5, 16}, Heads{3, 1, 15}}) {
+    const Sequence sequence = random_sequence(heads, 130, random);
+    const auto on = device();
+    const auto expected = run_in_chunks(*on, type(), sequence, 130, pages_in_order());
+    // Of each order of the input, and more rows than a tile of it.
+    for (const uint32_t chunk : {9U, 16U, 33U, 64U, 130U}) {
+      const auto found = run_as_input(*on, type(), sequence, chunk, true);
+      EXPECT_TRUE(same_bits(found, run_as_input(*on, type(), sequence, chunk, false)))
+          << heads.n_heads << " heads of " << heads.head_dim << ", " << chunk;
+      if (is_cuda()) {
+        EXPECT_EQ(found, expected)
+            << heads.n_heads << " heads of " << heads.head_dim << ", " << chunk;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOf, as_an_input_what_is_no_number_stays_none) {
+  Random random(27);
+  const Heads heads{3, 1, 32};
+  const auto on = device();
+  Sequence sequence = random_sequence(heads, 40, random);
+  const auto expected = run_as_input(*on, type(), sequence, 40, true);
+  sequence.k[20 * 32 + 7] = NAN;
+  for (const uint32_t chunk : {8U, 40U}) {
+    const auto found = run_as_input(*on, type(), sequence, chunk, true);
+    EXPECT_TRUE(same_bits(rows_of(expected, 0, 20, 96), rows_of(found, 0, 20, 96)));
+    for (size_t i = 20 * 96; i < found.size(); ++i)
+      ASSERT_FALSE(std::isfinite(found[i])) << i;
+  }
+}
+
+// A mean of the largest halves is one of them, however its weights are rounded.
+TEST_P(AttentionOf, as_an_input_the_largest_values_stay_finite) {
+  Random random(28);
+  const Heads heads{2, 1, 64};
+  const auto on = device();
+  Sequence sequence = random_sequence(heads, 100, random);
+  // Of q8_0 127 times the largest scale that does not leave half precision.
+  const float largest = type() == KvType::q8_0 ? 127 * 512.0F : 65504.0F;
+  for (size_t i = 0; i < sequence.v.size(); ++i)
+    sequence.v[i] = i % 64 < 32 ? largest : -largest;
+  for (const float value : run_as_input(*on, type(), sequence, 100, true))
+    ASSERT_NEAR(std::fabs(value), largest, largest * 0x1p-6F);
+}
+
 TEST_P(AttentionOf, neighbours_in_a_step_change_no_bit) {
   Random random(23);
   const Heads heads{6, 2, 64};

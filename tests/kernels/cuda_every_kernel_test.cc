@@ -88,7 +88,7 @@ TEST_F(CudaEveryKernel, of_the_input) {
     const uint32_t rows = 3;
     const Buffer x(random.normals(size_t{rows} * n_cols));
     const Buffer other(random.normals(size_t{rows} * n_cols));
-    const Buffer memory(LinearOperator::input_bytes(rows, n_cols));
+    const Buffer memory = room_for_input(rows, n_cols);
     const Buffer values = poisoned(size_t{rows} * n_cols);
     linear_->prepare(x.floats(), rows, n_cols, memory.data(), nullptr);
     linear_->prepare_rms_norm(
@@ -107,12 +107,17 @@ class Attending {
   Attending(Device& device, const KvShape& shape, uint32_t n_heads)
       : device_(device),
         n_heads_(n_heads),
+        matrix_(random_halves(size_t{kOutputs} * n_heads * shape.head_dim)),
+        packed_(device.packed_bytes(QuantType::f16, kOutputs, n_heads * shape.head_dim)),
         // NaN: what was never written is read beside what was, and may not be used.
         pages_(poisoned(device.kv_page_bytes(shape) * kPages / sizeof(float))),
         layer_{shape, pages_.data(), device.kv_page_bytes(shape)},
         table_(kPages),
         frequencies_(shape.head_dim / 2, 0.01) {
     std::iota(table_.rbegin(), table_.rend(), 0);
+    const MatrixView file{
+        QuantType::f16, WeightLayout::file, kOutputs, n_heads * shape.head_dim, matrix_.data()};
+    device.pack(file, packed_.data());
   }
 
   // Rows [first, first + n).
@@ -149,12 +154,34 @@ class Attending {
     k_rope.n_heads = shape.n_kv_heads;
     device_.rope_and_store(rope, k_rope, layer_, q.floats(), k.floats(), v.floats());
     device_.attention(layer_, q.floats(), n_heads_, 0.125F, out.floats());
-    device_.synchronize();
+    device_.set_input(out.floats(), n, n_heads_ * shape.head_dim);
+    const std::vector<float> apart = multiply(n);
+    device_.attention_input(layer_, q.floats(), n, n_heads_, 0.125F, nullptr);
+    EXPECT_TRUE(same_bits(apart, multiply(n))) << n << " rows, heads of " << shape.head_dim;
     return out.read<float>();
   }
 
  private:
   static constexpr uint32_t kPages = 8;
+  static constexpr uint32_t kOutputs = 32;
+
+  static std::vector<std::byte> random_halves(size_t n) {
+    Random random(56);
+    return random_blocks(QuantType::f16, n, random);
+  }
+  // The input of the device times the matrix.
+  std::vector<float> multiply(uint32_t rows) {
+    const Buffer out = poisoned(size_t{rows} * kOutputs);
+    LinearPart part;
+    part.weight = {
+        QuantType::f16, WeightLayout::packed, kOutputs, n_heads_ * layer_.shape.head_dim,
+        packed_.data()};
+    part.out = out.floats();
+    part.out_stride = kOutputs;
+    device_.linear({&part, 1});
+    device_.synchronize();
+    return out.read<float>();
+  }
   void begin(uint32_t first, uint32_t n) {
     positions_.resize(n);
     std::iota(positions_.begin(), positions_.end(), first);
@@ -165,6 +192,8 @@ class Attending {
 
   Device& device_;
   uint32_t n_heads_;
+  std::vector<std::byte> matrix_;  // pack() may read it later
+  Buffer packed_;
   Buffer pages_;
   KvLayer layer_;
   std::vector<uint32_t> table_;
@@ -183,7 +212,7 @@ bool all_finite(const std::vector<float>& values) {
 
 TEST_F(CudaEveryKernel, of_attention) {
   const auto device = make_cuda_device({});
-  device->reserve(512, 1024);
+  device->reserve(32, 160 * 256);
   for (const KvType type : {KvType::f16, KvType::q8_0}) {
     for (const uint32_t head_dim : {20U, 64U, 80U, 96U, 128U, 256U}) {
       Attending few(*device, {type, 2, head_dim}, 4);
@@ -193,11 +222,13 @@ TEST_F(CudaEveryKernel, of_attention) {
       few.store(12, 238);
       EXPECT_TRUE(all_finite(few.run(250, 11)));
       EXPECT_TRUE(all_finite(few.run(261, 1)));
+      // Many rows.
+      EXPECT_TRUE(all_finite(few.run(262, 21)));
       few.copy_page();
       // KV heads enough for every processor: merged in registers.
-      Attending many(*device, {type, 160, head_dim}, 320);
+      Attending many(*device, {type, 160, head_dim}, head_dim > 128 ? 160 : 320);
       many.store(0, 250);
-      EXPECT_TRUE(all_finite(many.run(250, 11)));
+      EXPECT_TRUE(all_finite(many.run(250, 22)));
     }
   }
 }

@@ -174,7 +174,7 @@ TEST_F(CudaLinear, bias_sums_and_places_of_the_parts) {
     parts[1] = {second.view(), bias_on_device.floats(), out.floats(), kStride, 44, false};
     parts[2] = {third.view(), nullptr, out.floats(), kStride, 64, true};
     const Buffer input(x);
-    const Buffer memory(LinearOperator::input_bytes(rows, 512));
+    const Buffer memory = room_for_input(rows, 512);
     linear_->apply(
         linear_->prepare(input.floats(), rows, 512, memory.data(), nullptr), parts, nullptr);
     std::vector<float> expected = before;

@@ -65,8 +65,8 @@ TEST_P(KernelBenchOf, times_every_operator_at_every_number_of_rows) {
     ++counts[std::string(time.group) + " " + time.name];
   }
   for (const char* name :
-       {"linear qkv", "linear head", "attention f16", "small norm", "small input",
-        "small rope+store", "small swiglu", "small gather"}) {
+       {"linear qkv", "linear head", "attention f16", "small norm", "small rope+store",
+        "small swiglu", "small gather"}) {
     EXPECT_EQ(counts[name], 2) << name;
   }
   EXPECT_EQ(counts["small pick"], on->can_pick() ? 2 : 0);

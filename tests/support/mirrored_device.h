@@ -128,6 +128,22 @@ class MirroredDevice final : public Device {
     device_->attention(at(layer, *pages), queries->floats(), n_heads, scale, result->floats());
     fetch(*result, out);
   }
+  void attention_input(
+      const KvLayer& layer,
+      const float* q,
+      uint32_t rows,
+      uint32_t n_heads,
+      float scale,
+      float* /*attended*/) override {
+    const size_t count = size_t{rows} * n_heads * layer.shape.head_dim;
+    Copy queries = send(q, count);
+    input_ = make(count * sizeof(float));
+    rows_ = rows;
+    Copy pages = send_pages(layer);
+    device_->attention_input(
+        at(layer, *pages), queries->floats(), rows, n_heads, scale, input_->floats());
+    device_->synchronize();
+  }
   void rope_and_store(
       const RopeShape& q_shape,
       const RopeShape& k_shape,

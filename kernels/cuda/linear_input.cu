@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear_kernels.h"
+#include "kernels/cuda/swiglu.cuh"
 
 namespace nightsweep::cuda {
 namespace {
@@ -48,14 +49,13 @@ __device__ __forceinline__ uint32_t largest_in_block(uint32_t value, uint32_t (&
 
 // BLOCKS THAT SHARE A ROW, where the GPU has clusters (9.0 and later): each warp tells its largest
 // value to all of them. Says "I run" first, and before it writes to others waits for theirs.
-constexpr uint32_t kSharers = 8;
-
 __device__ __forceinline__ void say_that_block_runs() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
 
+template <uint32_t kSharers>
 __device__ __forceinline__ uint32_t
 largest_of_sharers(uint32_t value, uint32_t (&warps)[kSharers * 32]) {
   value = largest_in_warp(value);
@@ -84,10 +84,6 @@ largest_of_sharers(uint32_t value, uint32_t (&warps)[kSharers * 32]) {
   value = largest_in_warp(value);
 #endif
   return value;
-}
-
-__device__ __forceinline__ float gated(float gate, float up) {
-  return gate / (1.0F + expf(-gate)) * up;
 }
 
 // The values of an item of a row; zero past its end.
@@ -124,14 +120,15 @@ __device__ __forceinline__ bool has_sure_exponent(float value) {
          mantissa <= 0x7FFFFFU - kMargin;
 }
 
-// kIsShared: kSharers blocks a row, an item a thread. Else a block a row.
-template <InputKind kKind, int kItems, int kMostThreads, int kMinBlocks, bool kIsShared>
+// kSharers blocks a row.
+template <InputKind kKind, int kItems, int kMostThreads, int kMinBlocks, uint32_t kSharers>
 __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const InputArgs args) {
-  static_assert(!kIsShared || (kKind != InputKind::rms_norm && kItems == 1));
+  constexpr bool kIsShared = kSharers > 1;
+  static_assert(!kIsShared || kKind != InputKind::rms_norm);
   __shared__ Totals totals[32];
-  __shared__ uint32_t largest[kIsShared ? kSharers * 32 : 32];
-  const uint32_t row = kIsShared ? blockIdx.x / kSharers : blockIdx.x;
-  const uint32_t first_item = kIsShared ? blockIdx.x % kSharers * blockDim.x : 0;
+  __shared__ uint32_t largest[kSharers * 32];
+  const uint32_t row = blockIdx.x / kSharers;
+  const uint32_t first_item = blockIdx.x % kSharers * blockDim.x * kItems;
   const uint32_t n_chunks = chunk_count(args.n_cols);
   const uint32_t n_items = n_chunks * (kChunk / kItemCols);
   const auto item_of = [&](int k) { return first_item + threadIdx.x + k * blockDim.x; };
@@ -231,7 +228,7 @@ __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const I
         top = max(top, magnitude(v[k][i]));
     }
     if constexpr (kIsShared) {
-      top = largest_of_sharers(top, largest);
+      top = largest_of_sharers<kSharers>(top, largest);
     } else {
       top = largest_in_block(top, largest);
     }
@@ -261,15 +258,16 @@ __global__ void __launch_bounds__(kMostThreads, kMinBlocks) input_kernel(const I
 template <InputKind kKind, int kItems, int kThreads, int kMinBlocks = 1>
 void start(const InputArgs& args, cudaStream_t stream) {
   launch(
-      "linear_input", input_kernel<kKind, kItems, kThreads, kMinBlocks, false>,
+      "linear_input", input_kernel<kKind, kItems, kThreads, kMinBlocks, 1>,
       {.grid = {args.rows}, .threads = kThreads}, stream, args);
 }
 
-template <InputKind kKind>
+template <InputKind kKind, uint32_t kSharers, int kItems>
 void start_shared(uint32_t n_items, const InputArgs& args, cudaStream_t stream) {
-  const uint32_t n_warps = (n_items + 32 * kSharers - 1) / (32 * kSharers);
+  constexpr uint32_t kItemsOfWarps = 32 * kItems * kSharers;
+  const uint32_t n_warps = (n_items + kItemsOfWarps - 1) / kItemsOfWarps;
   launch(
-      "linear_input", input_kernel<kKind, 1, 1024, 1, true>,
+      "linear_input", input_kernel<kKind, kItems, 1024, 1, kSharers>,
       {.grid = {args.rows * kSharers}, .threads = 32 * n_warps, .cluster_blocks = kSharers}, stream,
       args);
 }
@@ -284,7 +282,7 @@ void launch_kind(const InputArgs& args, cudaStream_t stream) {
     // The silu keeps one multiprocessor busy for longer than blocks take to talk.
     constexpr uint32_t kMostOfOneBlock = kKind == InputKind::gated ? 512 : 1024;
     if (n_items > kMostOfOneBlock && args.prepared.values != nullptr && can_start_clusters()) {
-      return start_shared<kKind>(n_items, args, stream);
+      return start_shared<kKind, 8, 1>(n_items, args, stream);
     }
   }
   if (n_items <= 256) {

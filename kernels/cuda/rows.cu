@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/swiglu.cuh"
 
 namespace nightsweep::cuda {
 
@@ -20,7 +21,7 @@ __global__ void __launch_bounds__(kThreads)
   wait_for_earlier();
   let_next_start();
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < count) out[i] = gate[i] / (1.0F + expf(-gate[i])) * up[i];
+  if (i < count) out[i] = gated(gate[i], up[i]);
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "kernels/cuda/rows.h"
 #include "kernels/cuda_linear_fixture.h"
 
 namespace nightsweep::cuda {
@@ -360,6 +361,10 @@ TEST_F(CudaLinear, norm_and_gate_before_the_product_have_the_bits_of_their_parts
         nullptr);
     linear_->prepare(values.floats(), rows, n_cols, parts.data(), nullptr);
     expect_same_words(fused, parts);
+    const Buffer alone = poisoned(size_t{rows} * n_cols);
+    swiglu(
+        on_device.floats(), up_on_device.floats(), size_t{rows} * n_cols, alone.floats(), nullptr);
+    expect_same_words(values, alone);
     const std::vector<float> gated = values.read<float>();
     for (size_t i = 0; i < gated.size(); ++i) {
       const auto gate = static_cast<double>(x[i]);

@@ -68,6 +68,11 @@ TEST_P(RowsOf, rms_norm_agrees_with_the_oracle) {
   }
 }
 
+// On a GPU the exponent of e^-gate is rounded: |gate| units, by its two factors.
+double swiglu_bound(bool is_cuda, double gate, double expected) {
+  return rounding_bound(std::fabs(expected), is_cuda ? 8 + 2 * std::ceil(std::fabs(gate)) : 8);
+}
+
 TEST_P(RowsOf, swiglu_agrees_with_the_oracle_from_end_to_end) {
   Random random(32);
   std::vector<float> gate = {0.0F,   -0.0F,  1.0F,    -1.0F,  87.0F,   -87.0F, 88.8F,
@@ -86,9 +91,42 @@ TEST_P(RowsOf, swiglu_agrees_with_the_oracle_from_end_to_end) {
     const double expected = g / (1 + std::exp(-g)) * double{up[i]};
     if (std::fabs(expected) > 3e38) continue;
     worst.add_checked(
-        0, i, expected, double{found[i]}, rounding_bound(std::fabs(expected), 8) + 1e-36);
+        0, i, expected, double{found[i]}, swiglu_bound(GetParam(), g, expected) + 1e-36);
   }
   EXPECT_LE(worst.ratio(), 1.0) << worst.text();
+}
+
+TEST_P(RowsOf, swiglu_of_every_gate_is_far_nearer_than_half_precision) {
+  std::vector<float> gate;
+  for (int i = -100 * 256; i <= 100 * 256; ++i)
+    gate.push_back(static_cast<float>(i) / 256);
+  const std::vector<float> up(gate.size(), 1.0F);
+  std::vector<float> found(gate.size());
+  device()->swiglu(gate.data(), up.data(), gate.size(), found.data());
+  double largest = 0;
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double g = gate[i];
+    const double expected = g / (1 + std::exp(-g));
+    const double error = std::fabs(double{found[i]} - expected);
+    // From -87 on the reciprocal is below what is normal in float, and may be zero.
+    if (g < -87) {
+      EXPECT_LE(error, 1.1 * std::fabs(expected)) << g;
+    } else if (g != 0) {
+      largest = std::max(largest, error / std::fabs(expected));
+    }
+  }
+  std::printf("largest relative error %.3g\n", largest);
+  EXPECT_LT(largest, 0x1p-17);
+}
+
+TEST_P(RowsOf, swiglu_of_what_is_no_number_is_none) {
+  const std::vector<float> gate = {NAN, 1.0F, -200.0F, HUGE_VALF, -HUGE_VALF, -200.0F, 3.0F};
+  const std::vector<float> up = {1.0F, NAN, NAN, 1.0F, 1.0F, HUGE_VALF, 2.0F};
+  std::vector<float> found(gate.size());
+  device()->swiglu(gate.data(), up.data(), gate.size(), found.data());
+  for (size_t i = 0; i + 1 < found.size(); ++i)
+    EXPECT_FALSE(std::isfinite(found[i])) << i;
+  EXPECT_TRUE(std::isfinite(found.back()));
 }
 
 TEST(Rows, sines_and_cosines_are_right_to_the_last_bits) {

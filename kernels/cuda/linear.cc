@@ -298,6 +298,7 @@ PreparedInput LinearOperator::prepare(
   args.x = x;
   args.rows = rows;
   args.n_cols = n_cols;
+  args.n_multiprocessors = n_multiprocessors_;
   run_input(InputKind::plain, args, &input, stream);
   return input;
 }
@@ -327,6 +328,7 @@ PreparedInput LinearOperator::prepare_gated(
     cudaStream_t stream) const {
   const PreparedInput input = input_at(memory, rows, n_cols);
   InputArgs args{gate, up, 0.0F, rows, n_cols, values};
+  args.n_multiprocessors = n_multiprocessors_;
   run_input(InputKind::gated, args, &input, stream);
   return input;
 }

@@ -134,6 +134,7 @@ struct InputArgs {
   uint32_t n_cols = 0;
   float* values = nullptr;  // (rows, n_cols) in float32, or null
   InputPlace prepared;
+  uint32_t n_multiprocessors = 0;
 };
 // REQUIRES: n_cols <= kMaxInputCols.
 inline constexpr uint32_t kMaxInputCols = 65536;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "kernels/cuda/linear_layout.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda_linear_fixture.h"
 
@@ -370,6 +371,38 @@ TEST_F(CudaLinear, norm_and_gate_before_the_product_have_the_bits_of_their_parts
       const auto gate = static_cast<double>(x[i]);
       const double expected = gate / (1 + std::exp(-gate)) * static_cast<double>(up[i]);
       ASSERT_NEAR(gated[i], expected, 1e-6 * std::fabs(expected) + 1e-12);
+    }
+  }
+}
+
+// However many blocks share a row, which follows from the number of rows.
+TEST_F(CudaLinear, a_gated_row_is_scaled_by_its_largest_value) {
+  Random random(14);
+  for (const uint32_t n_cols : {8200U, 14336U, 28672U}) {
+    for (const uint32_t rows : {3U, 16U, 20U, 33U, 66U, 70U}) {
+      const std::vector<float> gate = random.normals(size_t{rows} * n_cols);
+      std::vector<float> up = random.normals(gate.size());
+      for (uint32_t row = 0; row < rows; ++row)
+        up[size_t{row} * n_cols + row * 4999U % n_cols] = 1e4F * static_cast<float>(row + 1);
+      const Buffer gate_on_device(gate);
+      const Buffer up_on_device(up);
+      const Buffer values = poisoned(gate.size());
+      const Buffer memory = room_for_input(rows, n_cols);
+      linear_->prepare_gated(
+          gate_on_device.floats(), up_on_device.floats(), rows, n_cols, values.floats(),
+          memory.data(), nullptr);
+      const std::vector<float> gated = values.read<float>();
+      const std::vector<float> prepared = memory.read<float>();
+      const size_t n_groups = (rows + kInputRowStep - 1) / kInputRowStep;
+      const float* const scales =
+          prepared.data() + n_groups * chunk_count(n_cols) * kInputChunkBytes / sizeof(float);
+      for (uint32_t row = 0; row < rows; ++row) {
+        float largest = 0;
+        for (uint32_t i = 0; i < n_cols; ++i)
+          largest = std::max(largest, std::fabs(gated[size_t{row} * n_cols + i]));
+        EXPECT_EQ(scales[row], std::exp2(std::floor(std::log2(largest)) - 14))
+            << n_cols << " columns, row " << row << " of " << rows;
+      }
     }
   }
 }

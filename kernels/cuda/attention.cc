@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "kernels/cuda/memory.h"
@@ -19,13 +18,6 @@ constexpr size_t kWorkspaceBytes = kAttentionWorkspaceBytes;
 // them keep all processors busy until the end.
 constexpr uint32_t kTilesAProcessor = 6;
 constexpr uint32_t kRounds = 3;
-
-// In a copy of several tables each begins where the GPU may load 16 bytes.
-template <typename T>
-size_t table_bytes(const std::vector<T>& table) {
-  constexpr size_t kTableAlignment = 16;
-  return (table.size() * sizeof(T) + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
-}
 
 constexpr size_t entry_bytes(uint32_t padded_dim) {
   return padded_dim * sizeof(float) + sizeof(float2);
@@ -163,37 +155,16 @@ void Attention::plan() {
   send_plan();
 }
 
-template <typename Use>
-void Attention::for_tables(const Use& use) {
-  use(page_table_, gpu_page_table_);
-  use(workspace_rows_, gpu_workspace_rows_);
-  for (Wave& wave : waves_) {
-    for (size_t mode = 0; mode < 3; ++mode)
-      use(wave.items[mode], wave.gpu_items[mode]);
-    use(wave.merges, wave.gpu_merges);
-  }
-}
-
-// All in one copy where it fits a slot: each stops the stream of kernels for some microseconds.
 void Attention::send_plan() {
-  size_t n_bytes = 0;
-  for_tables([&](const auto& table, auto*& /*gpu*/) { n_bytes += table_bytes(table); });
-  if (n_bytes > Staging::kSlotBytes) {
-    for_tables([&](const auto& table, auto*& gpu) { gpu = staging_.send(std::span(table)); });
-    return;
-  }
-  plan_bytes_.resize(n_bytes);
-  size_t at = 0;
-  for_tables([&](const auto& table, auto*& /*gpu*/) {
-    if (!table.empty())
-      std::memcpy(plan_bytes_.data() + at, table.data(), std::span(table).size_bytes());
-    at += table_bytes(table);
-  });
-  const std::byte* const sent = staging_.send(std::span<const std::byte>(plan_bytes_));
-  at = 0;
-  for_tables([&](const auto& table, auto*& gpu) {
-    gpu = reinterpret_cast<std::remove_reference_t<decltype(gpu)>>(sent + at);
-    at += table_bytes(table);
+  staging_.together([&] {
+    const auto send = [&](const auto& table, auto*& gpu) { gpu = staging_.send(std::span(table)); };
+    send(page_table_, gpu_page_table_);
+    send(workspace_rows_, gpu_workspace_rows_);
+    for (Wave& wave : waves_) {
+      for (size_t mode = 0; mode < 3; ++mode)
+        send(wave.items[mode], wave.gpu_items[mode]);
+      send(wave.merges, wave.gpu_merges);
+    }
   });
 }
 

@@ -142,9 +142,6 @@ class Attention {
       bool is_partial,
       uint32_t splits_an_item);
   void send_plan();
-  // use(table, where it is on the GPU), for all tables of the plan.
-  template <typename Use>
-  void for_tables(const Use& use);
 
   const GpuInfo& gpu_;
   Staging& staging_;
@@ -161,7 +158,6 @@ class Attention {
   std::vector<Wave> waves_;  // empty: no plan yet
   std::vector<uint32_t> page_table_;
   std::vector<uint32_t> workspace_rows_;
-  std::vector<std::byte> plan_bytes_;
   const uint32_t* gpu_page_table_ = nullptr;
   const uint32_t* gpu_workspace_rows_ = nullptr;
 };

@@ -144,14 +144,19 @@ class CudaDevice final : public Device {
       table[n_rows + row] =
           rows.page_tables[rows.sequences[row]][rows.positions[row] / kKvPageTokens];
     }
-    const uint32_t* const sent = staging_.send(std::span<const uint32_t>(table));
-    rope_.begin_step({.n_rows = n_rows, .positions = sent, .pages = sent + n_rows});
-    attention_.begin_step(rows);
+    staging_.together([&] {
+      const uint32_t* const sent = staging_.send(std::span<const uint32_t>(table));
+      rope_.begin_step({.n_rows = n_rows, .positions = sent, .pages = sent + n_rows});
+      attention_.begin_step(rows);
+    });
   }
 
   void embed(const MatrixView& table, std::span<const uint32_t> ids, float* out) override {
     end_idle();
-    linear_.embed(table, staging_.send(ids), static_cast<uint32_t>(ids.size()), out, stream_.get());
+    // Every block reads its own.
+    constexpr size_t kFew = 256;
+    const uint32_t* const sent = ids.size() <= kFew ? staging_.leave(ids) : staging_.send(ids);
+    linear_.embed(table, sent, static_cast<uint32_t>(ids.size()), out, stream_.get());
   }
 
   void rms_norm(

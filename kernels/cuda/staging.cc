@@ -42,8 +42,20 @@ size_t Staging::put(const void* from, size_t size_bytes) {
 
 const void* Staging::send_bytes(const void* from, size_t size_bytes) {
   const size_t offset = put(from, size_bytes);
-  copy_from_host(host_->data() + offset, size_bytes, gpu_->data() + offset, stream_);
+  if (size_bytes > 0) {
+    if (collected_end_ == collected_begin_) collected_begin_ = offset;
+    collected_end_ = offset + size_bytes;
+  }
+  if (n_collecting_ == 0) copy_collected();
   return gpu_->data() + offset;
+}
+
+// What leave() or send_to() has put between is copied along.
+void Staging::copy_collected() {
+  copy_from_host(
+      host_->data() + collected_begin_, collected_end_ - collected_begin_,
+      gpu_->data() + collected_begin_, stream_);
+  collected_begin_ = collected_end_ = 0;
 }
 
 void Staging::send_to(const void* from, size_t size_bytes, std::byte* to) {
@@ -58,6 +70,7 @@ const void* Staging::leave_bytes(const void* from, size_t size_bytes) {
 // A slot is filled again once all that was queued when it was left is over: its copies, and the
 // kernels that read it in place.
 void Staging::next_slot() {
+  copy_collected();
   check(cudaEventRecord(left_[slot_], stream_), "cudaEventRecord");
   slot_ = (slot_ + 1) % kSlots;
   used_bytes_ = 0;

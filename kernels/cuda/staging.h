@@ -2,8 +2,9 @@
 //
 // A ring of page-locked slots with the same ring on the GPU. What send() copied may be used by
 // everything queued on the stream until the ring has come round, which takes kSlots times
-// kSlotBytes. A copy costs the stream two small kernels (host_copy.h): what one kernel reads once,
-// and little of it (by one thread: each read crosses the link), leave() leaves in the slot.
+// kSlotBytes. A copy costs the stream two small kernels (host_copy.h): tables of a step go in one,
+// together(), and what one kernel reads once, and little of it (by one thread: each read crosses
+// the link), leave() leaves in the slot.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -33,7 +34,14 @@ class Staging {
   const T* send(std::span<const T> values) {
     return static_cast<const T*>(send_bytes(values.data(), values.size_bytes()));
   }
-  // The same to a place of the caller's, which begins at a multiple of kHostCopyAlignment.
+  // What send() is given within `send_all` goes in one copy, and may be used when this returns.
+  template <typename SendAll>
+  void together(const SendAll& send_all) {
+    const Collecting collecting(*this);
+    send_all();
+    if (n_collecting_ == 1) copy_collected();
+  }
+  // send() to a place of the caller's, which begins at a multiple of kHostCopyAlignment.
   void send_to(const void* from, size_t size_bytes, std::byte* to);
   // send() for the kernel that is queued next, and for no other. Tables above kMostLeftBytes are
   // copied after all.
@@ -43,6 +51,18 @@ class Staging {
   }
 
  private:
+  // Until it ends; the outermost counts.
+  class Collecting {
+   public:
+    explicit Collecting(Staging& staging) : staging_(staging) { ++staging_.n_collecting_; }
+    ~Collecting() { --staging_.n_collecting_; }
+    Collecting(const Collecting&) = delete;
+    Collecting& operator=(const Collecting&) = delete;
+
+   private:
+    Staging& staging_;
+  };
+  void copy_collected();
   const void* leave_bytes(const void* from, size_t size_bytes);
   // Puts it into a slot and returns its place in the ring.
   size_t put(const void* from, size_t size_bytes);
@@ -55,6 +75,10 @@ class Staging {
   std::array<cudaEvent_t, kSlots> left_{};  // what used a slot is over
   size_t slot_ = 0;
   size_t used_bytes_ = 0;
+  uint32_t n_collecting_ = 0;
+  // Of the slot, sent and not yet copied.
+  size_t collected_begin_ = 0;
+  size_t collected_end_ = 0;
 };
 
 }  // namespace nightsweep::cuda

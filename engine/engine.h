@@ -1,9 +1,9 @@
 // Engine: sequences in, tokens out. Continuous batching over one model.
 //
 // A step packs decode rows first, then chunks of prompts, up to `max_rows`, or beside answers up to
-// what a sweep computes while its weights stream; sequences join and
-// leave at every step. Pages are taken as sequences grow. When they run short the sequence that
-// was admitted last gives its pages up, waits, and is prefilled again later, with the same bits.
+// what a sweep computes while its weights stream; sequences join and leave at every step. Pages are
+// taken as sequences grow. When they run short the sequence that was admitted last gives its pages
+// up, waits, and is prefilled again later, with the same bits.
 // Equal beginnings are prefilled once, and their pages shared or copied: no bit depends on it.
 #pragma once
 

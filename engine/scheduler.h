@@ -1,10 +1,10 @@
 // Scheduler: who runs, and which rows make the next step.
 //
 // Decode rows first, then prompt chunks, oldest sequence first; beside decode rows no more of them
-// than a sweep computes while its weights stream. A sequence is admitted when the
-// pages that all running ones are likely to need leave room for it. When pages run short all the
-// same, the sequence admitted last gives its pages up and waits at the head of the queue; its
-// tokens are kept, so it goes on later with the same bits.
+// than a sweep computes while its weights stream. A sequence is admitted when the pages that all
+// running ones are likely to need leave room for it. When pages run short all the same, the
+// sequence admitted last gives its pages up and waits at the head of the queue; its tokens are
+// kept, so it goes on later with the same bits.
 //
 // Equal prefixes are computed once, by whoever comes first. Whole pages the others take over within
 // the same step, since in every layer a row's keys and values are stored before later rows attend

@@ -11,7 +11,6 @@ namespace nightsweep::cpu {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 size_t round_up(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -20,8 +19,7 @@ size_t round_up(size_t value, size_t multiple) {
 class MappedMemory : public DeviceMemory {
  public:
   explicit MappedMemory(size_t size_bytes) : size_bytes_(size_bytes) {
-    // Large areas begin at a huge page: streaming through weights then misses the TLB far less.
-    const bool is_large = size_bytes >= 4 * kHugePageBytes;
+    const bool is_large = size_bytes >= kLeastInHugePages;
     const size_t alignment = is_large ? kHugePageBytes : kPageBytes;
     if (size_bytes > SIZE_MAX / 2) refuse(size_bytes, ENOMEM);
     mapped_bytes_ = round_up(size_bytes == 0 ? 1 : size_bytes, kPageBytes) + alignment - kPageBytes;

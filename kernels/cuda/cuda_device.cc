@@ -80,8 +80,8 @@ class CudaDevice final : public Device {
   }
   bool shares_host_memory() const override { return false; }
 
-  // Much of it is not kept for later but waited for, because `from` may be page-locked and change
-  // at once. Nothing of a step that decodes is as large.
+  // What fits a slot goes like a table of a step. More is waited for, because `from` may be
+  // page-locked and change at once; nothing of a step that decodes is as large.
   void upload(const void* from, size_t size_bytes, std::byte* to) override {
     if (size_bytes <= Staging::kSlotBytes &&
         reinterpret_cast<uintptr_t>(to) % kHostCopyAlignment == 0) {

@@ -28,6 +28,14 @@ SequenceRequest headed_request(uint32_t number) {
   return request;
 }
 
+// The scheduler comes to expect short answers, and then admits too many long ones.
+void teach_short_answers(Engine& engine) {
+  SequenceRequest brief = headed_request(0);
+  brief.prompt.resize(1);
+  brief.max_tokens = 1;
+  run_all(engine, std::vector<SequenceRequest>(120, brief));
+}
+
 std::vector<SequenceRequest> headed_requests_up_to(uint32_t n) {
   std::vector<SequenceRequest> requests;
   for (uint32_t i = 0; i < n; ++i)
@@ -233,11 +241,7 @@ TEST_P(Prefixes, random_prompts_of_a_tiny_alphabet_give_the_bits_of_own_pages) {
     } catch (const Error& too_small) {
       continue;
     }
-    // Short answers first: the scheduler comes to expect them, and admits too many long ones.
-    SequenceRequest brief = headed_request(0);
-    brief.prompt.resize(1);
-    brief.max_tokens = 1;
-    run_all(*engine, std::vector<SequenceRequest>(120, brief));
+    teach_short_answers(*engine);
     std::vector<uint32_t> order(kRequests);
     std::iota(order.begin(), order.end(), 0);
     std::ranges::shuffle(order, random);
@@ -304,11 +308,7 @@ TEST(PrefixesInLittleMemory, evicted_owners_and_sharers_go_on_with_the_same_bits
     } catch (const Error& too_small) {
       continue;
     }
-    // Short answers first: the scheduler comes to expect them, and admits too many long ones.
-    SequenceRequest brief = headed_request(0);
-    brief.prompt.resize(1);
-    brief.max_tokens = 1;
-    run_all(*engine, std::vector<SequenceRequest>(120, brief));
+    teach_short_answers(*engine);
     const std::vector<SequenceResult> got = run_all(*engine, requests);
     size_t n_compared = 0;
     for (size_t i = 0; i < got.size(); ++i) {

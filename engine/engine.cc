@@ -55,6 +55,7 @@ class BatchingEngine final : public Engine {
     MemoryDemand demand = memory_demand(*gguf_, config_, *device_, shape);
     demand.context_tokens = context_tokens_;
     demand.max_sequences = options.max_sequences;
+    demand.most_sequences = options.most_sequences;
     demand.max_rows = options.max_rows;
     if (options.typical_tokens > 0) demand.typical_tokens = options.typical_tokens;
     demand.most_resident_bytes = options.most_resident_bytes;

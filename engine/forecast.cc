@@ -75,6 +75,7 @@ Forecast::Forecast(
   demand_.context_tokens = budget.context_tokens;
   demand_.typical_tokens = std::min(budget.typical_tokens, budget.context_tokens);
   demand_.max_sequences = budget.max_sequences;
+  demand_.most_sequences = budget.most_sequences;
   const bool is_host = device_->shares_host_memory();
   demand_.budget_bytes = is_host ? budget.ram_bytes : budget.vram_bytes;
   plan_ = is_host ? plan_memory(demand_, config_) : plan_device_memory(demand_, config_);
@@ -230,6 +231,7 @@ std::unique_ptr<Forecast> choose_forecast(
   };
   double most = tokens_per_s(*best);
   for (size_t i = std::size(kCandidates); i > 0; --i) {
+    if (budget.most_sequences > 0 && kCandidates[i - 1] >= budget.most_sequences) continue;
     ForecastBudget other = budget;
     other.max_sequences = kCandidates[i - 1];
     std::unique_ptr<Forecast> forecast;

@@ -51,6 +51,12 @@ uint64_t ring_bytes_for(uint64_t budget_bytes, uint64_t max_slice_bytes) {
   return std::clamp(budget_bytes / 12, 3 * max_slice_bytes + (64 << 10), 64 * kMiB);
 }
 
+// Where to begin: what was asked for, else as many as the device can use and the work has.
+uint32_t first_sequences(const MemoryDemand& demand, uint32_t by_default) {
+  if (demand.max_sequences > 0) return demand.max_sequences;
+  return demand.most_sequences > 0 ? std::min(demand.most_sequences, by_default) : by_default;
+}
+
 StepLimits limits_for(const MemoryDemand& demand, uint32_t max_sequences, uint32_t rows) {
   if (demand.max_rows > 0) rows = demand.max_rows;
   return {.max_rows = std::max(rows, max_sequences), .max_logit_rows = max_sequences};
@@ -61,7 +67,7 @@ StepLimits limits_for(const MemoryDemand& demand, uint32_t max_sequences, uint32
 MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
   MemoryPlan plan;
   plan.max_slice_bytes = slice_bytes_for(demand.budget_bytes);
-  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesByDefault;
+  plan.max_sequences = first_sequences(demand, kMostSequencesByDefault);
   uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
   uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
@@ -130,7 +136,7 @@ namespace {
 std::optional<MemoryPlan> plan_resident(const MemoryDemand& demand, const ModelConfig& config) {
   MemoryPlan plan;
   plan.max_slice_bytes = kDeviceSliceBytes;
-  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
+  plan.max_sequences = first_sequences(demand, kMostSequencesOnADevice);
   plan.resident_bytes = demand.weight_bytes;
   plan.embedding_resident = true;
   const uint64_t weights = demand.weight_bytes + demand.embedding_bytes + demand.small_tensor_bytes;
@@ -185,7 +191,7 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
     in_batches.batch_rows = std::max(kBatchRows, max_sequences);
     return scratch_bytes(in_batches) < scratch_bytes(at_once) ? in_batches : at_once;
   };
-  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
+  plan.max_sequences = first_sequences(demand, kMostSequencesOnADevice);
   uint32_t rows = kRowsOnADevice;
   for (;;) {
     plan.limits = limits_of(plan.max_sequences, rows);

@@ -20,6 +20,7 @@ struct MemoryDemand {
   uint32_t typical_tokens = 512;  // prompt and answer of one request, as far as one can tell
   uint64_t most_resident_bytes = UINT64_MAX;  // of weights, on a device with memory of its own
   uint32_t max_sequences = 0;                 // asked for; 0: choose
+  uint32_t most_sequences = 0;                // that the work has; 0: not known, many
   uint32_t max_rows = 0;                      // asked for; 0: choose
   // What the device reserves for steps of these limits, where it has memory of its own.
   std::function<uint64_t(const StepLimits&)> reserve_bytes;

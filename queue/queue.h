@@ -84,6 +84,12 @@ struct ClaimedJob {
   bool is_suspect = false;
 };
 
+// A job that waits, as it was submitted.
+struct WaitingRequest {
+  int64_t submitted_ms = 0;
+  std::string request;
+};
+
 struct ClaimRequest {
   uint32_t n = 0;
   std::optional<std::string> batch;  // only those of it
@@ -349,6 +355,9 @@ class Queue {
   // Models that waiting jobs name, in the order in which claim() would come to them; "" stands for
   // jobs that name none. Needs no lock.
   virtual std::vector<std::string> waiting_models() = 0;
+  // Waiting jobs of a batch that name the model, no more than `limit`. Needs no lock.
+  virtual std::vector<WaitingRequest>
+  waiting_requests(const std::string& batch, const std::string& model, uint32_t limit) = 0;
   // Counts the attempt of what it hands out. Batches of higher priority first; each level is worth
   // ten minutes of waiting, so that nothing starves. Equals share: the next place goes to the one
   // that has the fewest running. In a batch the longest expected first, so that none of them is

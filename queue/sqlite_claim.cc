@@ -102,6 +102,30 @@ std::vector<std::string> SqliteQueue::waiting_models() {
   });
 }
 
+std::vector<WaitingRequest>
+SqliteQueue::waiting_requests(const std::string& batch, const std::string& model, uint32_t limit) {
+  return connection_.read([&] {
+    std::vector<WaitingRequest> requests;
+    const auto batch_row = row_of("SELECT id FROM batch WHERE public_id = ?", batch);
+    const auto model_row = row_of("SELECT id FROM model WHERE name = ?", model);
+    if (!batch_row || !model_row) return requests;
+    std::vector<int64_t> jobs;
+    for (const char* sql : {kNextJobsSql, kNextSuspectsSql}) {
+      Query next = connection_.query(sql);
+      next.with(*batch_row).with(*model_row).with(limit - jobs.size());
+      while (next.step())
+        jobs.push_back(next.integer(0));
+    }
+    for (const int64_t job : jobs) {
+      Query query = connection_.query(
+          "SELECT created_ms, body FROM request, batch WHERE request.job = ? AND batch.id = ?");
+      if (!query.with(job).with(*batch_row).step()) continue;  // damage is for claim() to say
+      requests.push_back({.submitted_ms = query.integer(0), .request = query.text(1)});
+    }
+    return requests;
+  });
+}
+
 // The smallest group first: who is closest to being found.
 std::vector<SqliteQueue::Picked> SqliteQueue::pick_suspects(
     const ClaimRequest& request,

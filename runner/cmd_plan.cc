@@ -43,6 +43,7 @@ int plan(const Invocation& invocation) {
           night->prompt_tokens, night->answer_tokens, budget.context_tokens);
     }
     budget.typical_tokens = tokens;
+    budget.most_sequences = static_cast<uint32_t>(night->n_jobs);
   } else if (options.context_tokens > 0) {
     budget.typical_tokens = options.context_tokens;
   }

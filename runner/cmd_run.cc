@@ -27,7 +27,7 @@ bool work_through(
   for (const std::string& name : submission.models) {
     const PromptModel* model = models.find(name);
     if (model == nullptr) fail(ErrorKind::model, "{}: the model has gone", name);
-    ModelServer server(*model, options);
+    ModelServer server(*model, options, workload_of(queue, submission.batch, name, model->maker()));
     ServeOptions serve;
     serve.batch = submission.batch;
     serve.quiet = options.quiet;

@@ -191,8 +191,14 @@ EngineOptions engine_options_of(const CommonOptions& options) {
 
 std::unique_ptr<Engine> open_engine(
     std::shared_ptr<const GgufModel> gguf,
-    const CommonOptions& options) {
-  return Engine::open(std::move(gguf), open_device(options), engine_options_of(options));
+    const CommonOptions& options,
+    const std::optional<Workload>& work) {
+  EngineOptions engine = engine_options_of(options);
+  if (work) {
+    engine.most_sequences = work->n_sequences;
+    engine.typical_tokens = work->typical_tokens;
+  }
+  return Engine::open(std::move(gguf), open_device(options), engine);
 }
 
 double link_share(const EngineStats& stats) {

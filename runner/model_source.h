@@ -13,6 +13,7 @@
 #include "engine/tokenizer.h"
 #include "runner/options.h"
 #include "runner/request.h"
+#include "runner/workload.h"
 
 namespace nightsweep {
 
@@ -68,7 +69,8 @@ std::unique_ptr<Device> open_device(const CommonOptions& options);
 void self_test(Device& device);
 std::unique_ptr<Engine> open_engine(
     std::shared_ptr<const GgufModel> gguf,
-    const CommonOptions& options);
+    const CommonOptions& options,
+    const std::optional<Workload>& work = std::nullopt);
 EngineOptions engine_options_of(const CommonOptions& options);
 
 // What was resident, what was streamed and at which share of the disk's rate, for reports.

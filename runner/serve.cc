@@ -78,10 +78,13 @@ class Observer {
 
 }  // namespace
 
-ModelServer::ModelServer(const PromptModel& model, const CommonOptions& options)
+ModelServer::ModelServer(
+    const PromptModel& model,
+    const CommonOptions& options,
+    const std::optional<Workload>& work)
     : model_(model),
       kv_type_(kv_type_name(options.kv_type)),
-      engine_(open_engine(model.gguf(), options)),
+      engine_(open_engine(model.gguf(), options, work)),
       maker_(model.maker_for(std::min(model.context_tokens(), engine_->context_tokens()))),
       energy_(engine_->device().pci_address()) {
   for (const std::string& note : energy_.notes())

@@ -13,6 +13,7 @@
 #include "runner/model_source.h"
 #include "runner/options.h"
 #include "runner/worker.h"
+#include "runner/workload.h"
 
 namespace nightsweep {
 
@@ -28,8 +29,12 @@ struct ServeOptions {
 
 class ModelServer {
  public:
-  // Opens the engine. Everything given must outlive it.
-  ModelServer(const PromptModel& model, const CommonOptions& options);
+  // Opens the engine, with memory shared for `work` where that is known. Everything given must
+  // outlive it.
+  ModelServer(
+      const PromptModel& model,
+      const CommonOptions& options,
+      const std::optional<Workload>& work = std::nullopt);
 
   const std::string& path() const { return model_.ref().path; }
   std::string device_text() const { return engine_->device().description(); }

@@ -347,6 +347,23 @@ TEST(Forecast, the_number_of_sequences_gives_most_tokens) {
   }
 }
 
+TEST(Forecast, few_jobs_leave_memory_to_the_weights) {
+  const MachineRates rates = rtx_3090(25e9, 3.35e9);
+  ForecastBudget budget{
+      .vram_bytes = 22 * kGiB,
+      .ram_bytes = 40 * kGiB,
+      .context_tokens = 256,
+      .typical_tokens = 256};
+  const auto many = choose_forecast(llama_70b().on_gpu(), budget, rates);
+  budget.most_sequences = 64;
+  const auto few = choose_forecast(llama_70b().on_gpu(), budget, rates);
+  EXPECT_GT(many->n_sequences(), 64U);
+  EXPECT_EQ(few->n_sequences(), 64U);
+  EXPECT_LT(few->placement().link_bytes, many->placement().link_bytes);
+  const NightLoad night{.n_jobs = 64, .prompt_tokens = 128, .answer_tokens = 128};
+  EXPECT_LT(few->night(night).finish_s, 0.8 * many->night(night).finish_s);
+}
+
 TEST(Night, one_job_takes_a_sweep_a_token) {
   const Forecast forecast(
       llama_8b().on_gpu(), {.vram_bytes = 80 * kGiB, .ram_bytes = kGiB, .context_tokens = 4096},

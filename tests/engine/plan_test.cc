@@ -59,6 +59,31 @@ TEST(DevicePlan, a_large_card_takes_wide_steps_and_a_small_one_fewer_sequences) 
   EXPECT_GE(small.n_kv_pages, small.max_sequences * 512 / kKvPageTokens);
 }
 
+TEST(DevicePlan, no_memory_stands_empty_for_sequences_that_the_work_does_not_have) {
+  MemoryDemand demand = device_demand_of(4 * kGiB);
+  const MemoryPlan many = plan_device_memory(demand, llama_8b_config());
+  demand.most_sequences = 3;
+  const MemoryPlan few = plan_device_memory(demand, llama_8b_config());
+  EXPECT_GT(many.max_sequences, 3U);
+  EXPECT_EQ(few.max_sequences, 3U);
+  EXPECT_GT(few.resident_bytes, many.resident_bytes);
+  // It is no wish: where memory has room for fewer, fewer run; and what was asked for goes first.
+  demand.most_sequences = 5000;
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).max_sequences, many.max_sequences);
+  demand.max_sequences = 8;
+  demand.most_sequences = 3;
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).max_sequences, 8U);
+}
+
+TEST(MemoryPlan, takes_no_more_sequences_than_the_work_has) {
+  MemoryDemand demand = demand_of(3 * kGiB);
+  const MemoryPlan many = plan_memory(demand, llama_8b_config());
+  demand.most_sequences = 2;
+  const MemoryPlan few = plan_memory(demand, llama_8b_config());
+  EXPECT_EQ(few.max_sequences, 2U);
+  EXPECT_GT(few.resident_bytes, many.resident_bytes);
+}
+
 TEST(MemoryPlan, never_promises_more_than_the_budget) {
   for (uint64_t budget = 200 * kMiB; budget < 80 * kGiB; budget = budget * 5 / 4) {
     for (uint32_t sequences : {0U, 1U, 16U, 64U}) {

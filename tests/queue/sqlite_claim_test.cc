@@ -1,5 +1,6 @@
 // Who comes next.
 
+#include <algorithm>
 #include <map>
 
 #include "queue/queue_fixture.h"
@@ -91,6 +92,25 @@ TEST_F(ClaimTest, of_a_batch_the_longest_go_first_and_equals_by_line) {
     lines.push_back(claimed.line);
   // Priority before length; less than a unit of 64 tokens is no difference.
   EXPECT_EQ(lines, (std::vector<uint64_t>{1, 2, 6, 2, 5, 4, 1, 3}));
+}
+
+TEST_F(ClaimTest, what_waits_is_read_by_batch_and_model_and_up_to_a_limit) {
+  auto queue = open_worker();
+  const std::string a = submit(*queue, 3, {}, "a");
+  submit(*queue, 2, {}, "b");
+  EXPECT_EQ(queue->waiting_requests(a, "a", 10).size(), 3U);
+  EXPECT_EQ(queue->waiting_requests(a, "a", 2).size(), 2U);
+  EXPECT_TRUE(queue->waiting_requests(a, "b", 10).empty());
+  EXPECT_TRUE(queue->waiting_requests("batch_unknown", "a", 10).empty());
+  const auto claimed = queue->claim(1, a, std::nullopt);
+  ASSERT_EQ(claimed.size(), 1U);
+  EXPECT_EQ(queue->waiting_requests(a, "a", 10).size(), 2U);
+  // As they were submitted.
+  queue->release({claimed[0].claim});
+  const auto waiting = queue->waiting_requests(a, "a", 10);
+  EXPECT_TRUE(std::ranges::any_of(waiting, [&](const WaitingRequest& request) {
+    return request.request == claimed[0].request && request.submitted_ms == claimed[0].submitted_ms;
+  }));
 }
 
 TEST_F(ClaimTest, several_names_of_a_model_are_claimed_together) {

@@ -3,8 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <utility>
+
 namespace nightsweep {
 
-using fmt::format;
+struct Format {
+  template <typename... Args>
+  std::string operator()(fmt::format_string<Args...> text, Args&&... args) const {
+    return fmt::format(text, std::forward<Args>(args)...);
+  }
+};
+
+// An object, so that a call with a std::string in it does not find std::format as well: a library
+// that has <format> would make it ambiguous.
+inline constexpr Format format;
 
 }  // namespace nightsweep

@@ -42,7 +42,7 @@ struct CaseLoad {
   uint32_t n_sequences = 0;
   uint32_t n_prompt = 0;
   uint32_t n_generate = 0;
-  uint32_t context() const { return n_prompt + n_generate + 1; }
+  uint32_t context() const { return n_prompt + n_generate; }
 };
 
 void submit_all(Engine& engine, const CaseLoad& load) {

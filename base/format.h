@@ -17,6 +17,6 @@ struct Format {
 
 // An object, so that a call with a std::string in it does not find std::format as well: a library
 // that has <format> would make it ambiguous.
-inline constexpr Format format;
+inline constexpr Format format;  // NOLINT(readability-identifier-naming)
 
 }  // namespace nightsweep

@@ -20,7 +20,6 @@ class Observer {
   Observer(Queue& queue, const Engine& engine, const ServeOptions& options)
       : queue_(queue),
         engine_(engine),
-        options_(options),
         line_(ProgressLine::style_for(options.quiet)) {
     if (options.batch) {
       if (auto batch = queue.batch(*options.batch)) before_ = batch->counts;
@@ -68,7 +67,6 @@ class Observer {
  private:
   Queue& queue_;
   const Engine& engine_;
-  const ServeOptions& options_;
   ProgressLine line_;
   BatchCounts before_;
   RateMeter rate_;

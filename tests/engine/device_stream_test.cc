@@ -10,6 +10,7 @@
 #include "engine/device_ring.h"
 #include "support/async_device.h"
 #include "support/expect_error.h"
+#include "support/sanitizer.h"
 #include "support/scripted_reader.h"
 #include "support/stream_model.h"
 #include "support/temporary_folder.h"
@@ -177,9 +178,9 @@ TEST_F(DeviceWeightStream, what_stays_in_the_host_is_read_once) {
 
 // The control: without the events the same test must see wrong bytes.
 TEST_F(DeviceWeightStream, a_device_that_does_not_wait_is_caught) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "SKIPPED: the race is meant, and the thread sanitizer would report it";
-#endif
+  if (kHasThreadSanitizer) {
+    GTEST_SKIP() << "SKIPPED: the race is meant, and the thread sanitizer would report it";
+  }
   AsyncDevice device(false);
   const auto stream = open(device, options(0, 64 << 20));
   sweep(device, *stream, 20);

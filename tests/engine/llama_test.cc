@@ -14,8 +14,8 @@
 namespace nightsweep {
 namespace {
 
-constexpr CpuOptions kExact{.math = MathMode::exact, .n_threads = 2};
-constexpr EngineOptions kF32Cache{.ram_bytes = 256 << 20, .kv_type = KvType::f32};
+const CpuOptions kExact{.math = MathMode::exact, .n_threads = 2};
+const EngineOptions kF32Cache{.ram_bytes = 256 << 20, .kv_type = KvType::f32};
 
 struct Distance {
   double largest_difference = 0;

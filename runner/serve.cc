@@ -18,9 +18,7 @@ namespace {
 class Observer {
  public:
   Observer(Queue& queue, const Engine& engine, const ServeOptions& options)
-      : queue_(queue),
-        engine_(engine),
-        line_(ProgressLine::style_for(options.quiet)) {
+      : queue_(queue), engine_(engine), line_(ProgressLine::style_for(options.quiet)) {
     if (options.batch) {
       if (auto batch = queue.batch(*options.batch)) before_ = batch->counts;
     }

@@ -58,6 +58,7 @@ class BatchingEngine final : public Engine {
     demand.most_sequences = options.most_sequences;
     demand.max_rows = options.max_rows;
     if (options.typical_tokens > 0) demand.typical_tokens = options.typical_tokens;
+    demand.longest_tokens = options.longest_tokens;
     demand.most_resident_bytes = options.most_resident_bytes;
     ram_bytes_ = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
     make_plan(demand, options);
@@ -79,11 +80,14 @@ class BatchingEngine final : public Engine {
                   .shares_prefixes = options.shares_prefixes && !options.verify_numerics});
     sampler_ = std::make_unique<Sampler>(config_.n_vocab);
     picks_ = std::make_unique<TokenPicks>(config_.n_vocab);
-    if (uint64_t room = kv_tokens(); room < context_tokens_) {
+    const uint32_t longest = options.longest_tokens > 0
+                                 ? std::min(options.longest_tokens, context_tokens_)
+                                 : context_tokens_;
+    if (uint64_t room = kv_tokens(); room < longest) {
       log_info(
-          "KV pages for {} tokens fit into {}; a longer prompt and answer (the context is {}) ends "
+          "KV pages for {} tokens fit into {}; a longer prompt and answer (they may have {}) ends "
           "in an error line. Raise {} or choose --kv q8_0 for more",
-          room, size_text(budget_bytes_), context_tokens_, budget_option_);
+          room, size_text(budget_bytes_), longest, budget_option_);
     }
   }
 

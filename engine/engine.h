@@ -32,6 +32,7 @@ struct EngineOptions {
   uint32_t most_sequences = 0;  // that the work has: memory for more would stand empty; 0: many
   uint32_t context_tokens = 0;  // 0: the model's own
   uint32_t typical_tokens = 0;  // prompt and answer, as far as one can tell; 0: a default
+  uint32_t longest_tokens = 0;  // that a sequence of the work may reach; 0: not known
   KvType kv_type = KvType::f16;
   double disk_rate = 0;
   double link_rate = 0;

@@ -34,6 +34,8 @@ constexpr uint64_t kPartForRing = 64;
 constexpr uint64_t kMostRingBytes = 1024 * kMiB;
 // With fewer sequences than these, weights that stream serve more tokens than ones that stay.
 constexpr uint32_t kFewSequencesOnADevice = 16;
+// Weights do not begin to stream for a sequence that may become longer than this.
+constexpr uint32_t kLongBesideResident = 8192;
 constexpr uint32_t kLeastTokens = 256;  // below it nothing useful can run
 
 uint64_t pages_for(uint64_t n_tokens) {
@@ -57,6 +59,14 @@ uint32_t first_sequences(const MemoryDemand& demand, uint32_t by_default) {
   return demand.most_sequences > 0 ? std::min(demand.most_sequences, by_default) : by_default;
 }
 
+// What the sequences are expected to fill, and in any case the longest of them. Fewer pages would
+// end it in an error.
+uint64_t expected_pages(const MemoryDemand& demand, uint32_t max_sequences) {
+  const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
+  const uint64_t longest = pages_for(std::min(demand.context_tokens, demand.longest_tokens));
+  return std::max(max_sequences * typical, longest);
+}
+
 StepLimits limits_for(const MemoryDemand& demand, uint32_t max_sequences, uint32_t rows) {
   if (demand.max_rows > 0) rows = demand.max_rows;
   return {.max_rows = std::max(rows, max_sequences), .max_logit_rows = max_sequences};
@@ -68,7 +78,6 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
   MemoryPlan plan;
   plan.max_slice_bytes = slice_bytes_for(demand.budget_bytes);
   plan.max_sequences = first_sequences(demand, kMostSequencesByDefault);
-  uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
   uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
   // Shrink the step until it fits: first rows, then sequences.
@@ -105,7 +114,7 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
 
   uint64_t left = demand.budget_bytes - fixed;
   uint64_t whole_kv = plan.max_sequences * pages_for(demand.context_tokens);
-  uint64_t wanted_kv = std::min(whole_kv, plan.max_sequences * typical);
+  uint64_t wanted_kv = std::min(whole_kv, expected_pages(demand, plan.max_sequences));
   if (left >= demand.weight_bytes + wanted_kv * demand.kv_page_bytes) {
     plan.resident_bytes = demand.weight_bytes;
     left -= demand.weight_bytes;
@@ -140,7 +149,8 @@ std::optional<MemoryPlan> plan_resident(const MemoryDemand& demand, const ModelC
   plan.resident_bytes = demand.weight_bytes;
   plan.embedding_resident = true;
   const uint64_t weights = demand.weight_bytes + demand.embedding_bytes + demand.small_tensor_bytes;
-  const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
+  MemoryDemand least = demand;
+  least.longest_tokens = std::min(demand.longest_tokens, kLongBesideResident);
 
   // Fewer rows cost little; fewer sequences cost tokens a second, so they come last.
   uint32_t rows = kRowsOnADevice;
@@ -149,7 +159,8 @@ std::optional<MemoryPlan> plan_resident(const MemoryDemand& demand, const ModelC
     plan.scratch_bytes =
         Model::scratch_bytes(config, plan.limits) + demand.reserve_bytes(plan.limits);
     const uint64_t fixed = weights + plan.scratch_bytes;
-    if (fixed + plan.max_sequences * typical * demand.kv_page_bytes <= demand.budget_bytes) {
+    const uint64_t kv_bytes = expected_pages(least, plan.max_sequences) * demand.kv_page_bytes;
+    if (fixed + kv_bytes <= demand.budget_bytes) {
       const uint64_t whole_kv = plan.max_sequences * pages_for(demand.context_tokens);
       plan.n_kv_pages = static_cast<uint32_t>(
           std::min(whole_kv, (demand.budget_bytes - fixed) / demand.kv_page_bytes));
@@ -235,7 +246,8 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
   }
   uint64_t left =
       demand.budget_bytes - plan.scratch_bytes - demand.small_tensor_bytes - plan.ring_bytes;
-  const uint64_t pages = std::min(plan.max_sequences * typical, left / demand.kv_page_bytes);
+  const uint64_t pages =
+      std::min(expected_pages(demand, plan.max_sequences), left / demand.kv_page_bytes);
   plan.n_kv_pages = static_cast<uint32_t>(pages);
   left -= pages * demand.kv_page_bytes;
   plan.resident_bytes = std::min({left, demand.weight_bytes, demand.most_resident_bytes});

@@ -197,6 +197,7 @@ std::unique_ptr<Engine> open_engine(
   if (work) {
     engine.most_sequences = work->n_sequences;
     engine.typical_tokens = work->typical_tokens;
+    engine.longest_tokens = work->longest_tokens;
   }
   return Engine::open(std::move(gguf), open_device(options), engine);
 }

@@ -13,8 +13,9 @@ namespace nightsweep {
 
 struct Workload {
   uint32_t n_sequences = 0;
-  uint32_t typical_tokens =
-      0;  // prompt and answer of a sequence: the mean, answers by their limits
+  // Prompt and answer of a sequence: the mean, answers by their limits.
+  uint32_t typical_tokens = 0;
+  uint32_t longest_tokens = 0;  // that one of them may reach
 };
 
 // None where so many jobs wait that any engine is full, or none.

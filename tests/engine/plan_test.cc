@@ -75,6 +75,51 @@ TEST(DevicePlan, no_memory_stands_empty_for_sequences_that_the_work_does_not_hav
   EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).max_sequences, 8U);
 }
 
+// Few sequences that may become long: room for fewer tokens would end them in an error.
+TEST(DevicePlan, the_longest_sequence_has_room) {
+  MemoryDemand demand = device_demand_of(4 * kGiB);
+  demand.most_sequences = 1;
+  demand.typical_tokens = 256;
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).n_kv_pages, 256U / kKvPageTokens);
+  demand.longest_tokens = 3000;
+  const MemoryPlan plan = plan_device_memory(demand, llama_8b_config());
+  EXPECT_EQ(plan.n_kv_pages, (3000U + kKvPageTokens - 1) / kKvPageTokens);
+  EXPECT_LE(total(plan, demand), 4 * kGiB);
+  // No more than the context, and no more than there is memory for.
+  demand.longest_tokens = UINT32_MAX;
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).n_kv_pages, 8192U / kKvPageTokens);
+  demand.context_tokens = 131072;
+  const MemoryPlan full = plan_device_memory(demand, llama_8b_config());
+  EXPECT_EQ(full.resident_bytes / demand.kv_page_bytes, 0U);
+  EXPECT_LE(total(full, demand), 4 * kGiB);
+}
+
+TEST(DevicePlan, a_resident_model_has_room_for_a_long_sequence) {
+  MemoryDemand demand = device_demand_of(5900 * kMiB);
+  demand.context_tokens = 131072;
+  demand.most_sequences = 1;
+  demand.typical_tokens = 256;
+  demand.longest_tokens = 256;
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).ring_bytes, 0U);
+  demand.longest_tokens = 6000;
+  const MemoryPlan plan = plan_device_memory(demand, llama_8b_config());
+  EXPECT_GE(plan.n_kv_pages, 6000U / kKvPageTokens);
+  EXPECT_GT(plan.ring_bytes, 0U);
+  // What only may become long lets nothing stream where 8,192 tokens fit.
+  demand.budget_bytes = 7 * kGiB;
+  demand.longest_tokens = UINT32_MAX;
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).ring_bytes, 0U);
+}
+
+TEST(MemoryPlan, the_longest_sequence_has_room) {
+  MemoryDemand demand = demand_of(4 * kGiB);
+  demand.most_sequences = 1;
+  demand.typical_tokens = 256;
+  demand.longest_tokens = 3000;
+  const MemoryPlan plan = plan_memory(demand, llama_8b_config());
+  EXPECT_EQ(plan.n_kv_pages, (3000U + kKvPageTokens - 1) / kKvPageTokens);
+}
+
 TEST(MemoryPlan, takes_no_more_sequences_than_the_work_has) {
   MemoryDemand demand = demand_of(3 * kGiB);
   const MemoryPlan many = plan_memory(demand, llama_8b_config());

@@ -28,6 +28,7 @@ TEST_F(WorkloadTest, sequences_are_counted_and_their_length_is_the_mean) {
   ASSERT_TRUE(work);
   EXPECT_EQ(work->n_sequences, 3U);
   EXPECT_EQ(work->typical_tokens, 51U);  // 151 / 3, rounded up
+  EXPECT_EQ(work->longest_tokens, 71U);
 }
 
 TEST_F(WorkloadTest, every_choice_is_a_sequence) {
@@ -43,6 +44,7 @@ TEST_F(WorkloadTest, a_high_limit_of_an_answer_is_no_promise) {
       work_of(line("a", 30, R"("max_tokens":200000)") + line("b", 30, R"("max_tokens":600)"));
   ASSERT_TRUE(work);
   EXPECT_EQ(work->typical_tokens, 542U);
+  EXPECT_EQ(work->longest_tokens, 200030U);
 }
 
 TEST_F(WorkloadTest, many_jobs_fill_any_engine) {

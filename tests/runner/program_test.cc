@@ -157,6 +157,21 @@ TEST_F(Program, a_model_that_does_not_tell_its_context_runs) {
   EXPECT_NE(outcome.err.find("4096 tokens are taken"), std::string::npos) << outcome.err;
 }
 
+// Memory is shared for what the file holds: one answer that becomes long, and weights that stream.
+TEST_F(Program, a_single_long_answer_has_room) {
+  TinyModelOptions options;
+  options.n_layers = 8;
+  options.dim = 128;
+  options.ff_dim = 1024;
+  options.context_tokens = 4096;
+  write_tiny_llama(folder_.path("wide.gguf"), options);
+  std::string in = write_file("in.jsonl", lines(1, 600));
+  Outcome outcome = run({"run", in, "--model", folder_.path("wide.gguf"), "--ram", "9MiB"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("\"completion_tokens\":600"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.err.find("streamed"), std::string::npos) << outcome.err;
+}
+
 TEST_F(Program, an_output_that_is_no_regular_file_stays_what_it_is) {
   std::string in = write_file("in.jsonl", lines(2, 2));
   std::string out = folder_.path("out.jsonl");

@@ -55,10 +55,9 @@ class BatchingEngine final : public Engine {
     MemoryDemand demand = memory_demand(*gguf_, config_, *device_, shape);
     demand.context_tokens = context_tokens_;
     demand.max_sequences = options.max_sequences;
-    demand.most_sequences = options.most_sequences;
     demand.max_rows = options.max_rows;
     if (options.typical_tokens > 0) demand.typical_tokens = options.typical_tokens;
-    demand.longest_tokens = options.longest_tokens;
+    demand.most_kv_pages = options.most_kv_pages;
     demand.most_resident_bytes = options.most_resident_bytes;
     ram_bytes_ = options.ram_bytes > 0 ? options.ram_bytes : default_ram_budget();
     make_plan(demand, options);
@@ -80,14 +79,12 @@ class BatchingEngine final : public Engine {
                   .shares_prefixes = options.shares_prefixes && !options.verify_numerics});
     sampler_ = std::make_unique<Sampler>(config_.n_vocab);
     picks_ = std::make_unique<TokenPicks>(config_.n_vocab);
-    const uint32_t longest = options.longest_tokens > 0
-                                 ? std::min(options.longest_tokens, context_tokens_)
-                                 : context_tokens_;
-    if (uint64_t room = kv_tokens(); room < longest) {
+    const uint64_t room = kv_tokens();
+    if (room < context_tokens_ && plan_.n_kv_pages < options.most_kv_pages) {
       log_info(
-          "KV pages for {} tokens fit into {}; a longer prompt and answer (they may have {}) ends "
+          "KV pages for {} tokens fit into {}; a longer prompt and answer (the context is {}) ends "
           "in an error line. Raise {} or choose --kv q8_0 for more",
-          room, size_text(budget_bytes_), longest, budget_option_);
+          room, size_text(budget_bytes_), context_tokens_, budget_option_);
     }
   }
 

@@ -29,10 +29,9 @@ struct EngineOptions {
   uint64_t ram_bytes = 0;      // weights, KV, ring and scratch together; 0: available less a margin
   uint64_t vram_bytes = 0;     // the same on a device with memory of its own
   uint32_t max_sequences = 0;  // 0: what memory allows, at most 64 on the CPU and 256 on a GPU
-  uint32_t most_sequences = 0;  // that the work has: memory for more would stand empty; 0: many
-  uint32_t context_tokens = 0;  // 0: the model's own
-  uint32_t typical_tokens = 0;  // prompt and answer, as far as one can tell; 0: a default
-  uint32_t longest_tokens = 0;  // that a sequence of the work may reach; 0: not known
+  uint32_t context_tokens = 0;          // 0: the model's own
+  uint32_t typical_tokens = 0;          // prompt and answer, as far as one can tell; 0: a default
+  uint32_t most_kv_pages = UINT32_MAX;  // that the work can fill: more would be taken from weights
   KvType kv_type = KvType::f16;
   double disk_rate = 0;
   double link_rate = 0;

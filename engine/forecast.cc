@@ -75,7 +75,7 @@ Forecast::Forecast(
   demand_.context_tokens = budget.context_tokens;
   demand_.typical_tokens = std::min(budget.typical_tokens, budget.context_tokens);
   demand_.max_sequences = budget.max_sequences;
-  demand_.most_sequences = budget.most_sequences;
+  demand_.most_kv_pages = budget.most_kv_pages;
   const bool is_host = device_->shares_host_memory();
   demand_.budget_bytes = is_host ? budget.ram_bytes : budget.vram_bytes;
   plan_ = is_host ? plan_memory(demand_, config_) : plan_device_memory(demand_, config_);
@@ -84,7 +84,8 @@ Forecast::Forecast(
       slices_.plan, *device_, plan_,
       ram_for_streams(plan_, budget.ram_bytes, demand_.embedding_bytes), budget.source);
   const uint32_t pages = std::max(1U, KvCache::pages_for_request(demand_.typical_tokens));
-  n_sequences_ = std::clamp(plan_.n_kv_pages / pages, 1U, plan_.max_sequences);
+  n_sequences_ = std::clamp(
+      plan_.n_kv_pages / pages, 1U, std::min(plan_.max_sequences, budget.most_sequences));
   count_weights();
 }
 
@@ -231,7 +232,7 @@ std::unique_ptr<Forecast> choose_forecast(
   };
   double most = tokens_per_s(*best);
   for (size_t i = std::size(kCandidates); i > 0; --i) {
-    if (budget.most_sequences > 0 && kCandidates[i - 1] >= budget.most_sequences) continue;
+    if (kCandidates[i - 1] > budget.most_sequences) continue;
     ForecastBudget other = budget;
     other.max_sequences = kCandidates[i - 1];
     std::unique_ptr<Forecast> forecast;

@@ -35,8 +35,9 @@ struct ForecastModel {
 struct ForecastBudget {
   uint64_t vram_bytes = 0;  // on a device with memory of its own
   uint64_t ram_bytes = 0;
-  uint32_t max_sequences = 0;   // 0: choose the one with most tokens a second
-  uint32_t most_sequences = 0;  // that the work has; 0: many
+  uint32_t max_sequences = 0;            // 0: choose the one with most tokens a second
+  uint32_t most_sequences = UINT32_MAX;  // that the work has, and the pages that they can fill
+  uint32_t most_kv_pages = UINT32_MAX;
   uint32_t context_tokens = 0;
   uint32_t typical_tokens = 512;  // prompt and answer of a request
   std::string source = "auto";    // as in StreamOptions

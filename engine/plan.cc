@@ -34,8 +34,6 @@ constexpr uint64_t kPartForRing = 64;
 constexpr uint64_t kMostRingBytes = 1024 * kMiB;
 // With fewer sequences than these, weights that stream serve more tokens than ones that stay.
 constexpr uint32_t kFewSequencesOnADevice = 16;
-// Weights do not begin to stream for a sequence that may become longer than this.
-constexpr uint32_t kLongBesideResident = 8192;
 constexpr uint32_t kLeastTokens = 256;  // below it nothing useful can run
 
 uint64_t pages_for(uint64_t n_tokens) {
@@ -53,18 +51,10 @@ uint64_t ring_bytes_for(uint64_t budget_bytes, uint64_t max_slice_bytes) {
   return std::clamp(budget_bytes / 12, 3 * max_slice_bytes + (64 << 10), 64 * kMiB);
 }
 
-// Where to begin: what was asked for, else as many as the device can use and the work has.
-uint32_t first_sequences(const MemoryDemand& demand, uint32_t by_default) {
-  if (demand.max_sequences > 0) return demand.max_sequences;
-  return demand.most_sequences > 0 ? std::min(demand.most_sequences, by_default) : by_default;
-}
-
-// What the sequences are expected to fill, and in any case the longest of them. Fewer pages would
-// end it in an error.
+// What so many sequences are expected to fill, and no more than the work can.
 uint64_t expected_pages(const MemoryDemand& demand, uint32_t max_sequences) {
   const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
-  const uint64_t longest = pages_for(std::min(demand.context_tokens, demand.longest_tokens));
-  return std::max(max_sequences * typical, longest);
+  return std::min<uint64_t>(max_sequences * typical, demand.most_kv_pages);
 }
 
 StepLimits limits_for(const MemoryDemand& demand, uint32_t max_sequences, uint32_t rows) {
@@ -77,7 +67,7 @@ StepLimits limits_for(const MemoryDemand& demand, uint32_t max_sequences, uint32
 MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
   MemoryPlan plan;
   plan.max_slice_bytes = slice_bytes_for(demand.budget_bytes);
-  plan.max_sequences = first_sequences(demand, kMostSequencesByDefault);
+  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesByDefault;
   uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
   // Shrink the step until it fits: first rows, then sequences.
@@ -130,8 +120,9 @@ MemoryPlan plan_memory(const MemoryDemand& demand, const ModelConfig& config) {
   left -= ring;
   // Weights stream: KV takes what the sequences can be expected to fill, up to half of the rest;
   // more sequences share a sweep's traffic, resident weights only lower it.
-  uint64_t pages = std::clamp(
-      left / 2 / demand.kv_page_bytes, std::min(least, left / demand.kv_page_bytes), wanted_kv);
+  uint64_t pages = std::min(
+      std::max(left / 2 / demand.kv_page_bytes, std::min(least, left / demand.kv_page_bytes)),
+      wanted_kv);
   plan.n_kv_pages = static_cast<uint32_t>(pages);
   left -= pages * demand.kv_page_bytes;
   plan.ring_bytes = ring;
@@ -145,12 +136,10 @@ namespace {
 std::optional<MemoryPlan> plan_resident(const MemoryDemand& demand, const ModelConfig& config) {
   MemoryPlan plan;
   plan.max_slice_bytes = kDeviceSliceBytes;
-  plan.max_sequences = first_sequences(demand, kMostSequencesOnADevice);
+  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
   plan.resident_bytes = demand.weight_bytes;
   plan.embedding_resident = true;
   const uint64_t weights = demand.weight_bytes + demand.embedding_bytes + demand.small_tensor_bytes;
-  MemoryDemand least = demand;
-  least.longest_tokens = std::min(demand.longest_tokens, kLongBesideResident);
 
   // Fewer rows cost little; fewer sequences cost tokens a second, so they come last.
   uint32_t rows = kRowsOnADevice;
@@ -159,7 +148,7 @@ std::optional<MemoryPlan> plan_resident(const MemoryDemand& demand, const ModelC
     plan.scratch_bytes =
         Model::scratch_bytes(config, plan.limits) + demand.reserve_bytes(plan.limits);
     const uint64_t fixed = weights + plan.scratch_bytes;
-    const uint64_t kv_bytes = expected_pages(least, plan.max_sequences) * demand.kv_page_bytes;
+    const uint64_t kv_bytes = expected_pages(demand, plan.max_sequences) * demand.kv_page_bytes;
     if (fixed + kv_bytes <= demand.budget_bytes) {
       const uint64_t whole_kv = plan.max_sequences * pages_for(demand.context_tokens);
       plan.n_kv_pages = static_cast<uint32_t>(
@@ -183,7 +172,6 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
   plan.max_slice_bytes = kStreamedSliceBytes;
   plan.ring_bytes =
       std::clamp(demand.budget_bytes / kPartForRing, 3 * kStreamedSliceBytes, kMostRingBytes);
-  const uint64_t typical = pages_for(std::min(demand.context_tokens, demand.typical_tokens));
   const uint64_t least = pages_for(std::min(demand.context_tokens, kLeastTokens));
 
   // A slice, or a window of them, is repacked into a scratch of its own; rows of the embedding come
@@ -202,13 +190,14 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
     in_batches.batch_rows = std::max(kBatchRows, max_sequences);
     return scratch_bytes(in_batches) < scratch_bytes(at_once) ? in_batches : at_once;
   };
-  plan.max_sequences = first_sequences(demand, kMostSequencesOnADevice);
+  plan.max_sequences = demand.max_sequences > 0 ? demand.max_sequences : kMostSequencesOnADevice;
   uint32_t rows = kRowsOnADevice;
   for (;;) {
     plan.limits = limits_of(plan.max_sequences, rows);
     plan.scratch_bytes = scratch_bytes(plan.limits);
     const uint64_t fixed = plan.scratch_bytes + demand.small_tensor_bytes + plan.ring_bytes;
-    const uint64_t wanted = fixed + plan.max_sequences * typical * demand.kv_page_bytes;
+    const uint64_t wanted =
+        fixed + expected_pages(demand, plan.max_sequences) * demand.kv_page_bytes;
     const uint64_t needed = fixed + least * demand.kv_page_bytes;
     if (wanted <= demand.budget_bytes) break;
     if (demand.max_sequences == 0 && plan.max_sequences > 1) {
@@ -230,7 +219,7 @@ MemoryPlan plan_streamed(const MemoryDemand& demand, const ModelConfig& config) 
   }
   // More rows where they are cheap; at the price of a sequence only where not all have room anyhow.
   const uint64_t others_bytes = demand.small_tensor_bytes + plan.ring_bytes;
-  uint64_t kv_bytes = plan.max_sequences * typical * demand.kv_page_bytes;
+  uint64_t kv_bytes = expected_pages(demand, plan.max_sequences) * demand.kv_page_bytes;
   if (plan.scratch_bytes + others_bytes + kv_bytes > demand.budget_bytes) {
     kv_bytes = least * demand.kv_page_bytes;
   }

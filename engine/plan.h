@@ -17,11 +17,10 @@ struct MemoryDemand {
   uint64_t small_tensor_bytes = 0;  // norms and biases, always resident
   uint64_t kv_page_bytes = 0;       // one page of all layers
   uint32_t context_tokens = 0;
-  uint32_t typical_tokens = 512;  // prompt and answer of one request, as far as one can tell
-  uint32_t longest_tokens = 0;  // that one sequence may reach and is to have room for; 0: not known
+  uint32_t typical_tokens = 512;        // prompt and answer of one request, as far as one can tell
+  uint32_t most_kv_pages = UINT32_MAX;  // that the work can fill
   uint64_t most_resident_bytes = UINT64_MAX;  // of weights, on a device with memory of its own
   uint32_t max_sequences = 0;                 // asked for; 0: choose
-  uint32_t most_sequences = 0;                // that the work has; 0: not known, many
   uint32_t max_rows = 0;                      // asked for; 0: choose
   // What the device reserves for steps of these limits, where it has memory of its own.
   std::function<uint64_t(const StepLimits&)> reserve_bytes;

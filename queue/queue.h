@@ -355,9 +355,13 @@ class Queue {
   // Models that waiting jobs name, in the order in which claim() would come to them; "" stands for
   // jobs that name none. Needs no lock.
   virtual std::vector<std::string> waiting_models() = 0;
-  // Waiting jobs of a batch that name the model, no more than `limit`. Needs no lock.
-  virtual std::vector<WaitingRequest>
-  waiting_requests(const std::string& batch, const std::string& model, uint32_t limit) = 0;
+  // Shows the waiting jobs of a batch that name the model, one after the other, and holds no lock
+  // meanwhile; false: more than `most` wait, and none is shown. Needs no lock.
+  virtual bool each_waiting(
+      const std::string& batch,
+      const std::string& model,
+      uint32_t most,
+      const std::function<void(const WaitingRequest&)>& show) = 0;
   // Counts the attempt of what it hands out. Batches of higher priority first; each level is worth
   // ten minutes of waiting, so that nothing starves. Equals share: the next place goes to the one
   // that has the fewest running. In a batch the longest expected first, so that none of them is

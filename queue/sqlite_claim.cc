@@ -102,28 +102,36 @@ std::vector<std::string> SqliteQueue::waiting_models() {
   });
 }
 
-std::vector<WaitingRequest>
-SqliteQueue::waiting_requests(const std::string& batch, const std::string& model, uint32_t limit) {
-  return connection_.read([&] {
-    std::vector<WaitingRequest> requests;
+bool SqliteQueue::each_waiting(
+    const std::string& batch,
+    const std::string& model,
+    uint32_t most,
+    const std::function<void(const WaitingRequest&)>& show) {
+  const std::vector<int64_t> jobs = connection_.read([&] {
+    std::vector<int64_t> found;
     const auto batch_row = row_of("SELECT id FROM batch WHERE public_id = ?", batch);
     const auto model_row = row_of("SELECT id FROM model WHERE name = ?", model);
-    if (!batch_row || !model_row) return requests;
-    std::vector<int64_t> jobs;
+    if (!batch_row || !model_row) return found;
     for (const char* sql : {kNextJobsSql, kNextSuspectsSql}) {
       Query next = connection_.query(sql);
-      next.with(*batch_row).with(*model_row).with(limit - jobs.size());
+      next.with(*batch_row).with(*model_row).with(uint64_t{most} + 1);
       while (next.step())
-        jobs.push_back(next.integer(0));
+        found.push_back(next.integer(0));
     }
-    for (const int64_t job : jobs) {
-      Query query = connection_.query(
-          "SELECT created_ms, body FROM request, batch WHERE request.job = ? AND batch.id = ?");
-      if (!query.with(job).with(*batch_row).step()) continue;  // damage is for claim() to say
-      requests.push_back({.submitted_ms = query.integer(0), .request = query.text(1)});
-    }
-    return requests;
+    return found;
   });
+  if (jobs.size() > most) return false;
+  for (const int64_t job : jobs) {
+    const auto request = connection_.read([&]() -> std::optional<WaitingRequest> {
+      Query query = connection_.query(
+          "SELECT created_ms, body FROM job JOIN batch ON batch.id = job.batch"
+          " JOIN request ON request.job = job.id WHERE job.id = ?");
+      if (!query.with(job).step()) return std::nullopt;  // damage is for claim() to say
+      return WaitingRequest{.submitted_ms = query.integer(0), .request = query.text(1)};
+    });
+    if (request) show(*request);
+  }
+  return true;
 }
 
 // The smallest group first: who is closest to being found.

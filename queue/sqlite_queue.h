@@ -65,8 +65,11 @@ class SqliteQueue final : public Queue {
   void add_sweeps(const SweepRecord& record) override;
   std::optional<WorkerInfo> worker() override;
   std::vector<std::string> waiting_models() override;
-  std::vector<WaitingRequest>
-  waiting_requests(const std::string& batch, const std::string& model, uint32_t limit) override;
+  bool each_waiting(
+      const std::string& batch,
+      const std::string& model,
+      uint32_t most,
+      const std::function<void(const WaitingRequest&)>& show) override;
   using Queue::claim;
   ClaimOutcome claim(const ClaimRequest& request) override;
   std::vector<Claim> save(

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "engine/kv_cache.h"
 #include "runner/command.h"
 #include "runner/output.h"
 #include "runner/plan_report.h"
@@ -44,6 +47,8 @@ int plan(const Invocation& invocation) {
     }
     budget.typical_tokens = tokens;
     budget.most_sequences = static_cast<uint32_t>(night->n_jobs);
+    budget.most_kv_pages = static_cast<uint32_t>(
+        std::min<uint64_t>(night->n_jobs * KvCache::pages_for_request(tokens), UINT32_MAX));
   } else if (options.context_tokens > 0) {
     budget.typical_tokens = options.context_tokens;
   }

@@ -5,6 +5,7 @@
 #include "runner/serve.h"
 #include "runner/stop_signal.h"
 #include "runner/submission.h"
+#include "runner/workload.h"
 
 namespace nightsweep {
 
@@ -27,7 +28,7 @@ bool work_through(
   for (const std::string& name : submission.models) {
     const PromptModel* model = models.find(name);
     if (model == nullptr) fail(ErrorKind::model, "{}: the model has gone", name);
-    ModelServer server(*model, options, workload_of(queue, submission.batch, name, model->maker()));
+    ModelServer server(*model, options, most_kv_pages(queue, submission.batch, name, *model));
     ServeOptions serve;
     serve.batch = submission.batch;
     serve.quiet = options.quiet;
@@ -94,6 +95,9 @@ int run(const Invocation& invocation) {
   log_info(
       "{} answered, {} failed{}", batch.counts.completed, batch.counts.failed,
       output.empty() ? "" : ": " + output);
+  if (batch.counts.failed > 0) {
+    log_info("`nightsweep retry {}` and the same command try those that failed again", batch.id);
+  }
   return batch_exit_code(batch);
 }
 

@@ -192,13 +192,9 @@ EngineOptions engine_options_of(const CommonOptions& options) {
 std::unique_ptr<Engine> open_engine(
     std::shared_ptr<const GgufModel> gguf,
     const CommonOptions& options,
-    const std::optional<Workload>& work) {
+    uint32_t most_kv_pages) {
   EngineOptions engine = engine_options_of(options);
-  if (work) {
-    engine.most_sequences = work->n_sequences;
-    engine.typical_tokens = work->typical_tokens;
-    engine.longest_tokens = work->longest_tokens;
-  }
+  engine.most_kv_pages = most_kv_pages;
   return Engine::open(std::move(gguf), open_device(options), engine);
 }
 

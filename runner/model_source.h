@@ -13,7 +13,6 @@
 #include "engine/tokenizer.h"
 #include "runner/options.h"
 #include "runner/request.h"
-#include "runner/workload.h"
 
 namespace nightsweep {
 
@@ -70,7 +69,7 @@ void self_test(Device& device);
 std::unique_ptr<Engine> open_engine(
     std::shared_ptr<const GgufModel> gguf,
     const CommonOptions& options,
-    const std::optional<Workload>& work = std::nullopt);
+    uint32_t most_kv_pages = UINT32_MAX);
 EngineOptions engine_options_of(const CommonOptions& options);
 
 // What was resident, what was streamed and at which share of the disk's rate, for reports.

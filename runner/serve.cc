@@ -77,10 +77,10 @@ class Observer {
 ModelServer::ModelServer(
     const PromptModel& model,
     const CommonOptions& options,
-    const std::optional<Workload>& work)
+    uint32_t most_kv_pages)
     : model_(model),
       kv_type_(kv_type_name(options.kv_type)),
-      engine_(open_engine(model.gguf(), options, work)),
+      engine_(open_engine(model.gguf(), options, most_kv_pages)),
       maker_(model.maker_for(std::min(model.context_tokens(), engine_->context_tokens()))),
       energy_(engine_->device().pci_address()) {
   for (const std::string& note : energy_.notes())

@@ -13,7 +13,6 @@
 #include "runner/model_source.h"
 #include "runner/options.h"
 #include "runner/worker.h"
-#include "runner/workload.h"
 
 namespace nightsweep {
 
@@ -29,12 +28,11 @@ struct ServeOptions {
 
 class ModelServer {
  public:
-  // Opens the engine, with memory shared for `work` where that is known. Everything given must
-  // outlive it.
+  // Opens the engine. Everything given must outlive it. most_kv_pages: that its work can fill.
   ModelServer(
       const PromptModel& model,
       const CommonOptions& options,
-      const std::optional<Workload>& work = std::nullopt);
+      uint32_t most_kv_pages = UINT32_MAX);
 
   const std::string& path() const { return model_.ref().path; }
   std::string device_text() const { return engine_->device().description(); }

@@ -4,55 +4,47 @@
 #include <variant>
 
 #include "base/error.h"
+#include "engine/kv_cache.h"
 #include "jobs/jsonl.h"
 
 namespace nightsweep {
 
 namespace {
 
-// As many jobs as the largest engine has places.
+// So many fill any engine, and are not read twice.
 constexpr uint32_t kMostJobs = 256;
-// A limit beyond this is a precaution: few answers come near it.
-constexpr uint64_t kLongAnswer = 512;
+
+uint64_t pages_of(const Job& job, const PromptTokens& prompts, uint64_t context_tokens) {
+  // A prompt that is only scored is computed whole, its last token too.
+  const uint64_t answer =
+      job.parameters.max_tokens ? std::max<int64_t>(*job.parameters.max_tokens, 1) : context_tokens;
+  uint64_t pages = 0;
+  for (const TokenIds& prompt : prompts)
+    pages += KvCache::pages_for_request(std::min(prompt.size() + answer, context_tokens + 1));
+  return pages * static_cast<uint64_t>(job.parameters.n);
+}
 
 }  // namespace
 
-std::optional<Workload> workload_of(
+uint32_t most_kv_pages(
     Queue& queue,
     const std::string& batch,
-    const std::string& model,
-    const RequestMaker& maker) {
-  const auto requests = queue.waiting_requests(batch, model, kMostJobs + 1);
-  if (requests.size() > kMostJobs) return std::nullopt;
-  uint64_t n_sequences = 0;
-  uint64_t n_tokens = 0;
-  uint64_t longest = 0;
-  for (const WaitingRequest& waiting : requests) {
-    Job job;
+    const std::string& name,
+    const PromptModel& model) {
+  uint64_t pages = 0;
+  const bool are_few = queue.each_waiting(batch, name, kMostJobs, [&](const auto& waiting) {
     try {
-      job = job_from_text(waiting.request);
+      const Job job = job_from_text(waiting.request);
+      const auto made = model.maker().prompts(job, waiting.submitted_ms / 1000);
+      if (const auto* prompts = std::get_if<PromptTokens>(&made)) {
+        pages += pages_of(job, *prompts, model.context_tokens());
+      }
     } catch (const Error&) {
-      continue;  // the worker gives it its error line
+      // The worker gives it its error line.
     }
-    const auto made = maker.prompts(job, waiting.submitted_ms / 1000);
-    const auto* prompts = std::get_if<PromptTokens>(&made);
-    if (prompts == nullptr) continue;
-    // Without a limit an answer may take the rest of the context.
-    const auto limit = static_cast<uint64_t>(job.parameters.max_tokens.value_or(UINT32_MAX));
-    for (const TokenIds& prompt : *prompts) {
-      n_tokens += (prompt.size() + std::min(limit, kLongAnswer)) * job.parameters.n;
-      longest = std::max(longest, prompt.size() + limit);
-    }
-    n_sequences += n_choices(job, *prompts);
-  }
-  if (n_sequences == 0) return std::nullopt;
-  const auto clamped = [](uint64_t n) {
-    return static_cast<uint32_t>(std::min<uint64_t>(n, UINT32_MAX));
-  };
-  return Workload{
-      .n_sequences = clamped(n_sequences),
-      .typical_tokens = clamped((n_tokens + n_sequences - 1) / n_sequences),
-      .longest_tokens = clamped(longest)};
+  });
+  if (!are_few) return UINT32_MAX;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(pages, 1, UINT32_MAX));
 }
 
 }  // namespace nightsweep

@@ -1,28 +1,21 @@
-// What the jobs of a batch ask of memory. Room for sequences that never come would be taken from
+// What the jobs of a batch can ask of memory. Keys and values that nobody fills are taken from
 // weights, and each byte of those saves a byte of traffic a sweep.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "queue/queue.h"
-#include "runner/request.h"
+#include "runner/model_source.h"
 
 namespace nightsweep {
 
-struct Workload {
-  uint32_t n_sequences = 0;
-  // Prompt and answer of a sequence: the mean, answers by their limits.
-  uint32_t typical_tokens = 0;
-  uint32_t longest_tokens = 0;  // that one of them may reach
-};
-
-// None where so many jobs wait that any engine is full, or none.
-std::optional<Workload> workload_of(
+// Pages that all jobs of the batch which wait for the model, by this name, can fill together: each
+// choice its prompt and the most that its answer may become. UINT32_MAX where more than 256 wait.
+uint32_t most_kv_pages(
     Queue& queue,
     const std::string& batch,
-    const std::string& model,
-    const RequestMaker& maker);
+    const std::string& name,
+    const PromptModel& model);
 
 }  // namespace nightsweep

@@ -356,6 +356,7 @@ TEST(Forecast, few_jobs_leave_memory_to_the_weights) {
       .typical_tokens = 256};
   const auto many = choose_forecast(llama_70b().on_gpu(), budget, rates);
   budget.most_sequences = 64;
+  budget.most_kv_pages = 64 * KvCache::pages_for_request(256);
   const auto few = choose_forecast(llama_70b().on_gpu(), budget, rates);
   EXPECT_GT(many->n_sequences(), 64U);
   EXPECT_EQ(few->n_sequences(), 64U);

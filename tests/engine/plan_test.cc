@@ -59,74 +59,43 @@ TEST(DevicePlan, a_large_card_takes_wide_steps_and_a_small_one_fewer_sequences) 
   EXPECT_GE(small.n_kv_pages, small.max_sequences * 512 / kKvPageTokens);
 }
 
-TEST(DevicePlan, no_memory_stands_empty_for_sequences_that_the_work_does_not_have) {
+// Keys and values take no more than the work can fill; nothing else of the plan is smaller for it.
+TEST(DevicePlan, what_the_work_cannot_fill_goes_to_the_weights) {
   MemoryDemand demand = device_demand_of(4 * kGiB);
   const MemoryPlan many = plan_device_memory(demand, llama_8b_config());
-  demand.most_sequences = 3;
+  demand.most_kv_pages = 3;
   const MemoryPlan few = plan_device_memory(demand, llama_8b_config());
-  EXPECT_GT(many.max_sequences, 3U);
-  EXPECT_EQ(few.max_sequences, 3U);
+  EXPECT_EQ(few.n_kv_pages, 3U);
   EXPECT_GT(few.resident_bytes, many.resident_bytes);
-  // It is no wish: where memory has room for fewer, fewer run; and what was asked for goes first.
-  demand.most_sequences = 5000;
-  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).max_sequences, many.max_sequences);
-  demand.max_sequences = 8;
-  demand.most_sequences = 3;
-  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).max_sequences, 8U);
+  EXPECT_GE(few.max_sequences, many.max_sequences);
+  EXPECT_GE(few.limits.max_logit_rows, many.limits.max_logit_rows);
+  EXPECT_LE(total(few, demand), 4 * kGiB);
+  // Work that fills more than there is changes nothing.
+  demand.most_kv_pages = 1000000;
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).n_kv_pages, many.n_kv_pages);
+  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).resident_bytes, many.resident_bytes);
 }
 
-// Few sequences that may become long: room for fewer tokens would end them in an error.
-TEST(DevicePlan, the_longest_sequence_has_room) {
-  MemoryDemand demand = device_demand_of(4 * kGiB);
-  demand.most_sequences = 1;
-  demand.typical_tokens = 256;
-  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).n_kv_pages, 256U / kKvPageTokens);
-  demand.longest_tokens = 3000;
-  const MemoryPlan plan = plan_device_memory(demand, llama_8b_config());
-  EXPECT_EQ(plan.n_kv_pages, (3000U + kKvPageTokens - 1) / kKvPageTokens);
-  EXPECT_LE(total(plan, demand), 4 * kGiB);
-  // No more than the context, and no more than there is memory for.
-  demand.longest_tokens = UINT32_MAX;
-  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).n_kv_pages, 8192U / kKvPageTokens);
-  demand.context_tokens = 131072;
-  const MemoryPlan full = plan_device_memory(demand, llama_8b_config());
-  EXPECT_EQ(full.resident_bytes / demand.kv_page_bytes, 0U);
-  EXPECT_LE(total(full, demand), 4 * kGiB);
-}
-
-TEST(DevicePlan, a_resident_model_has_room_for_a_long_sequence) {
+TEST(DevicePlan, a_model_stays_resident_beside_little_work) {
   MemoryDemand demand = device_demand_of(5900 * kMiB);
-  demand.context_tokens = 131072;
-  demand.most_sequences = 1;
-  demand.typical_tokens = 256;
-  demand.longest_tokens = 256;
-  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).ring_bytes, 0U);
-  demand.longest_tokens = 6000;
+  EXPECT_GT(plan_device_memory(demand, llama_8b_config()).ring_bytes, 0U);
+  demand.most_kv_pages = 4;
   const MemoryPlan plan = plan_device_memory(demand, llama_8b_config());
-  EXPECT_GE(plan.n_kv_pages, 6000U / kKvPageTokens);
-  EXPECT_GT(plan.ring_bytes, 0U);
-  // What only may become long lets nothing stream where 8,192 tokens fit.
-  demand.budget_bytes = 7 * kGiB;
-  demand.longest_tokens = UINT32_MAX;
-  EXPECT_EQ(plan_device_memory(demand, llama_8b_config()).ring_bytes, 0U);
+  EXPECT_EQ(plan.ring_bytes, 0U);
+  EXPECT_GE(plan.n_kv_pages, 4U);
 }
 
-TEST(MemoryPlan, the_longest_sequence_has_room) {
-  MemoryDemand demand = demand_of(4 * kGiB);
-  demand.most_sequences = 1;
-  demand.typical_tokens = 256;
-  demand.longest_tokens = 3000;
-  const MemoryPlan plan = plan_memory(demand, llama_8b_config());
-  EXPECT_EQ(plan.n_kv_pages, (3000U + kKvPageTokens - 1) / kKvPageTokens);
-}
-
-TEST(MemoryPlan, takes_no_more_sequences_than_the_work_has) {
+TEST(MemoryPlan, what_the_work_cannot_fill_goes_to_the_weights) {
   MemoryDemand demand = demand_of(3 * kGiB);
   const MemoryPlan many = plan_memory(demand, llama_8b_config());
-  demand.most_sequences = 2;
-  const MemoryPlan few = plan_memory(demand, llama_8b_config());
-  EXPECT_EQ(few.max_sequences, 2U);
-  EXPECT_GT(few.resident_bytes, many.resident_bytes);
+  for (const uint32_t pages : {1U, 3U, 5U, 40U}) {
+    demand.most_kv_pages = pages;
+    const MemoryPlan few = plan_memory(demand, llama_8b_config());
+    EXPECT_EQ(few.n_kv_pages, pages);
+    EXPECT_GT(few.resident_bytes, many.resident_bytes);
+    EXPECT_EQ(few.max_sequences, many.max_sequences);
+    EXPECT_LE(total(few, demand), 3 * kGiB);
+  }
 }
 
 TEST(MemoryPlan, never_promises_more_than_the_budget) {

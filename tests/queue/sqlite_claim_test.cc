@@ -94,21 +94,32 @@ TEST_F(ClaimTest, of_a_batch_the_longest_go_first_and_equals_by_line) {
   EXPECT_EQ(lines, (std::vector<uint64_t>{1, 2, 6, 2, 5, 4, 1, 3}));
 }
 
-TEST_F(ClaimTest, what_waits_is_read_by_batch_and_model_and_up_to_a_limit) {
+TEST_F(ClaimTest, what_waits_is_shown_by_batch_and_model_unless_it_is_too_much) {
   auto queue = open_worker();
   const std::string a = submit(*queue, 3, {}, "a");
   submit(*queue, 2, {}, "b");
-  EXPECT_EQ(queue->waiting_requests(a, "a", 10).size(), 3U);
-  EXPECT_EQ(queue->waiting_requests(a, "a", 2).size(), 2U);
-  EXPECT_TRUE(queue->waiting_requests(a, "b", 10).empty());
-  EXPECT_TRUE(queue->waiting_requests("batch_unknown", "a", 10).empty());
+  std::vector<WaitingRequest> shown;
+  const auto show = [&](const std::string& batch, const std::string& model, uint32_t most) {
+    shown.clear();
+    return queue->each_waiting(
+        batch, model, most, [&](const WaitingRequest& request) { shown.push_back(request); });
+  };
+  EXPECT_TRUE(show(a, "a", 3));
+  EXPECT_EQ(shown.size(), 3U);
+  EXPECT_FALSE(show(a, "a", 2));
+  EXPECT_TRUE(shown.empty());
+  EXPECT_TRUE(show(a, "b", 3));
+  EXPECT_TRUE(shown.empty());
+  EXPECT_TRUE(show("batch_unknown", "a", 3));
+  EXPECT_TRUE(shown.empty());
   const auto claimed = queue->claim(1, a, std::nullopt);
   ASSERT_EQ(claimed.size(), 1U);
-  EXPECT_EQ(queue->waiting_requests(a, "a", 10).size(), 2U);
+  EXPECT_TRUE(show(a, "a", 2));
+  EXPECT_EQ(shown.size(), 2U);
   // As they were submitted.
   queue->release({claimed[0].claim});
-  const auto waiting = queue->waiting_requests(a, "a", 10);
-  EXPECT_TRUE(std::ranges::any_of(waiting, [&](const WaitingRequest& request) {
+  EXPECT_TRUE(show(a, "a", 3));
+  EXPECT_TRUE(std::any_of(shown.begin(), shown.end(), [&](const WaitingRequest& request) {
     return request.request == claimed[0].request && request.submitted_ms == claimed[0].submitted_ms;
   }));
 }

@@ -1,5 +1,6 @@
 #include "runner/workload.h"
 
+#include "engine/kv_cache.h"
 #include "support/runner_fixture.h"
 
 namespace nightsweep {
@@ -7,57 +8,72 @@ namespace {
 
 class WorkloadTest : public RunnerTest {
  protected:
-  std::optional<Workload> work_of(const std::string& lines) {
-    const std::string batch = submit_text(lines).batch;
-    return workload_of(*queue_, batch, "", model().maker());
+  // The model's context is 256 tokens.
+  uint32_t pages_of(const std::string& lines) {
+    return most_kv_pages(*queue_, submit_text(lines).batch, "", model());
   }
   // `n_tokens` ids as a prompt.
   static std::string
   line(const std::string& id, size_t n_tokens, const std::string& more = R"("max_tokens":10)") {
-    std::string ids = "5";
-    for (size_t i = 1; i < n_tokens; ++i)
-      ids += ",5";
     return R"({"custom_id":")" + id +
-           R"(","method":"POST","url":"/v1/completions","body":{"model":"","prompt":[)" + ids +
-           "]," + more + "}}\n";
+           R"(","method":"POST","url":"/v1/completions","body":{"model":"","prompt":)" +
+           ids(n_tokens) + "," + more + "}}\n";
+  }
+  static std::string ids(size_t n_tokens) {
+    std::string text = "[5";
+    for (size_t i = 1; i < n_tokens; ++i)
+      text += ",5";
+    return text + "]";
   }
 };
 
-TEST_F(WorkloadTest, sequences_are_counted_and_their_length_is_the_mean) {
-  const auto work = work_of(line("a", 20) + line("b", 40) + line("c", 61));
-  ASSERT_TRUE(work);
-  EXPECT_EQ(work->n_sequences, 3U);
-  EXPECT_EQ(work->typical_tokens, 51U);  // 151 / 3, rounded up
-  EXPECT_EQ(work->longest_tokens, 71U);
+// Each sequence has pages of its own: the mean of their lengths would be too few.
+TEST_F(WorkloadTest, every_sequence_has_whole_pages) {
+  EXPECT_EQ(pages_of(line("a", 20)), 1U);
+  EXPECT_EQ(pages_of(line("a", 20) + line("b", 40) + line("c", 61)), 4U);
+  // The last token of an answer is attended to by nobody.
+  EXPECT_EQ(pages_of(line("a", kKvPageTokens - 9)), 1U);
+  EXPECT_EQ(pages_of(line("a", kKvPageTokens - 8)), 2U);
 }
 
-TEST_F(WorkloadTest, every_choice_is_a_sequence) {
-  const auto work =
-      work_of(line("a", 30, R"("max_tokens":10,"n":3,"temperature":1)") + line("b", 50));
-  ASSERT_TRUE(work);
-  EXPECT_EQ(work->n_sequences, 4U);
-  EXPECT_EQ(work->typical_tokens, 45U);  // (3 x 40 + 60) / 4
+TEST_F(WorkloadTest, a_prompt_that_is_only_scored_is_computed_whole) {
+  const std::string scored = R"("max_tokens":0,"echo":true,"logprobs":1)";
+  EXPECT_EQ(pages_of(line("a", kKvPageTokens, scored)), 1U);
+  EXPECT_EQ(pages_of(line("b", kKvPageTokens + 1, scored)), 2U);
 }
 
-TEST_F(WorkloadTest, a_high_limit_of_an_answer_is_no_promise) {
-  const auto work =
-      work_of(line("a", 30, R"("max_tokens":200000)") + line("b", 30, R"("max_tokens":600)"));
-  ASSERT_TRUE(work);
-  EXPECT_EQ(work->typical_tokens, 542U);
-  EXPECT_EQ(work->longest_tokens, 200030U);
+TEST_F(WorkloadTest, every_choice_of_every_prompt_is_a_sequence) {
+  EXPECT_EQ(pages_of(line("a", 60, R"("max_tokens":10,"n":3,"temperature":1)")), 6U);
+  EXPECT_EQ(
+      pages_of(
+          R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"model":"","prompt":[)" +
+          ids(5) + "," + ids(70) +
+          R"(],"max_tokens":10}})"
+          "\n"),
+      3U);
 }
 
-TEST_F(WorkloadTest, many_jobs_fill_any_engine) {
+TEST_F(WorkloadTest, an_answer_becomes_no_longer_than_the_context) {
+  const uint32_t whole = KvCache::pages_for_request(257);
+  EXPECT_EQ(pages_of(line("a", 30, R"("max_tokens":200000)")), whole);
+  EXPECT_EQ(
+      pages_of(R"({"custom_id":"b","method":"POST","url":"/v1/chat/completions","body":)"
+               R"({"model":"","messages":[{"role":"user","content":"x"}]}})"
+               "\n"),
+      whole);
+}
+
+TEST_F(WorkloadTest, more_than_256_jobs_are_not_counted) {
   std::string lines;
   for (int i = 0; i < 256; ++i)
     lines += line(std::to_string(i), 8);
-  EXPECT_EQ(work_of(lines)->n_sequences, 256U);
-  EXPECT_FALSE(work_of(lines + line("one more", 8)));
+  EXPECT_EQ(pages_of(lines), 256U);
+  EXPECT_EQ(pages_of(lines + line("one more", 8)), UINT32_MAX);
 }
 
 TEST_F(WorkloadTest, what_cannot_be_answered_asks_for_nothing) {
-  EXPECT_EQ(work_of(line("a", 20) + line("too long", 300))->n_sequences, 1U);
-  EXPECT_FALSE(workload_of(*queue_, "batch_of_another_queue", "", model().maker()));
+  EXPECT_EQ(pages_of(line("a", 20) + line("too long", 300)), 1U);
+  EXPECT_EQ(most_kv_pages(*queue_, "batch_of_another_queue", "", model()), 1U);
 }
 
 }  // namespace

@@ -274,6 +274,13 @@ class BatchingEngine final : public Engine {
   uint64_t kv_tokens() const { return static_cast<uint64_t>(plan_.n_kv_pages) * kKvPageTokens; }
 
   std::string too_long_text(const Sequence& sequence) const {
+    const size_t n_prompt = sequence.request.prompt.size();
+    if (n_prompt > kv_tokens()) {
+      return format(
+          "the prompt has {} tokens and the KV pages of {} {} hold {}: raise it, or choose --kv "
+          "q8_0",
+          n_prompt, budget_option_, size_text(budget_bytes_), kv_tokens());
+    }
     return format(
         "prompt and answer have reached {} tokens and the KV pages of {} {} hold {}: raise it, "
         "choose --kv q8_0, or set max_tokens",

@@ -157,14 +157,33 @@ TEST_F(Program, a_model_that_does_not_tell_its_context_runs) {
   EXPECT_NE(outcome.err.find("4096 tokens are taken"), std::string::npos) << outcome.err;
 }
 
-// Memory is shared for what the file holds: one answer that becomes long, and weights that stream.
-TEST_F(Program, a_single_long_answer_has_room) {
+// Its weights stream from 9 MiB.
+void write_wide_model(const std::string& path) {
   TinyModelOptions options;
   options.n_layers = 8;
   options.dim = 128;
   options.ff_dim = 1024;
   options.context_tokens = 4096;
-  write_tiny_llama(folder_.path("wide.gguf"), options);
+  write_tiny_llama(path, options);
+}
+
+TEST_F(Program, a_prompt_that_finds_no_room_is_told_so) {
+  write_wide_model(folder_.path("wide.gguf"));
+  std::string ids = "5";
+  for (int i = 1; i < 4000; ++i)
+    ids += ",5";
+  std::string in = write_file("in.jsonl", "{\"prompt\":[" + ids + "],\"max_tokens\":2}\n");
+  Outcome outcome = run({"run", in, "--model", folder_.path("wide.gguf"), "--ram", "9MiB"});
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_NE(outcome.out.find("the prompt has 4000 tokens"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("raise it"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("set max_tokens"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.err.find("nightsweep retry batch_"), std::string::npos) << outcome.err;
+}
+
+// Memory is shared for what the file holds: one answer that becomes long, and weights that stream.
+TEST_F(Program, a_single_long_answer_has_room) {
+  write_wide_model(folder_.path("wide.gguf"));
   std::string in = write_file("in.jsonl", lines(1, 600));
   Outcome outcome = run({"run", in, "--model", folder_.path("wide.gguf"), "--ram", "9MiB"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
